@@ -1,0 +1,43 @@
+# `make demo` and `make test` do all set-up: a virtual environment in .venv, the versions pinned in
+# constraints.txt, an editable install. Needs Python >= 3.10 with pip and venv, and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Real data is found through TAUFLOW_DATA; a folder beside the checkout is taken if it is there.
+ifneq ($(wildcard ../shared/data),)
+export TAUFLOW_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test lint types unit install clean
+
+demo: install
+	$(BIN)/tauflow run pendulum
+
+test: install lint types unit
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+# The second run checks shapes and types of the annotated rooms while it repeats their tests.
+unit: install
+	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 tests/conformance tests/unit/cells tests/unit/solvers tests/unit/sequence \
+		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("tauflow needs Python 3.10 or newer, this is " + sys.version.split()[0] + ". Choose one with: make PYTHON=python3.12 ...") if sys.version_info < (3, 10) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,27 @@
+"""The cells: the mathematics of each model, once."""
+
+from .activations import ACTIVATIONS
+from .base import AbstractCell
+from .catalog import MODELS, ModelEntry
+from .cfc import CfCCell
+from .gated import ElmanCell, GRUCell, LSTMCell
+from .ltc import LTC_VARIANTS, LTCCell
+from .ltc_neuronal import NeuronalLTCCell
+from .mixed_memory import MixedMemoryCell
+from .wired_cfc import WiredCfCCell
+
+__all__ = [
+    "ACTIVATIONS",
+    "LTC_VARIANTS",
+    "MODELS",
+    "AbstractCell",
+    "CfCCell",
+    "ElmanCell",
+    "GRUCell",
+    "LSTMCell",
+    "LTCCell",
+    "MixedMemoryCell",
+    "ModelEntry",
+    "NeuronalLTCCell",
+    "WiredCfCCell",
+]

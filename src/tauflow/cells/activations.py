@@ -1,0 +1,47 @@
+"""Activation functions by name, the papers' own included."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tauflow.registry import Registry
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def lecun_tanh(z: Tensor) -> Tensor:
+    """Return ``1.7159 tanh(0.666 z)``, as CfC's released code rounds LeCun's constants."""
+    return 1.7159 * torch.tanh(0.666 * z)
+
+
+def identity(z: Tensor) -> Tensor:
+    """Return the argument."""
+    return z
+
+
+ACTIVATIONS: Registry[Activation] = Registry(
+    "activation",
+    {
+        "identity": identity,
+        "tanh": torch.tanh,
+        "lecun_tanh": lecun_tanh,
+        "sigmoid": torch.sigmoid,
+        "relu": torch.relu,
+        "silu": F.silu,
+        "gelu": F.gelu,
+        "softplus": F.softplus,
+        "hardtanh": F.hardtanh,
+    },
+)
+
+
+def activation(name_or_function: str | Activation) -> Activation:
+    """Return the activation of that name, or the function itself.
+
+    A function works everywhere but in model files, which hold names only.
+    """
+    if callable(name_or_function):
+        return name_or_function
+    return ACTIVATIONS[name_or_function]

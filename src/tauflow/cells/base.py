@@ -1,0 +1,97 @@
+"""What a cell is: how a state flows over one gap of time while its input is held."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tauflow.checks import at_least
+from tauflow.recorded import RecordedMeta
+
+
+class AbstractCell(nn.Module, metaclass=RecordedMeta):
+    """One recurrent cell: parameters, and a pure ``step``.
+
+    A subclass sets the class attributes, makes its parameters in ``__init__``, draws them in
+    :meth:`reset_parameters` and advances its state in :meth:`step`. It never loops over time, never
+    masks and never chooses a backend: :mod:`tauflow.sequence` does that once for every cell.
+
+    The state is one tensor (B, S) with named parts (:attr:`state_parts`), so that solvers, kernels
+    and analyses treat every cell alike.
+
+    Args:
+        input_size: features per time point.
+        hidden_size: neurons.
+    """
+
+    paper: ClassVar[str]
+    """Where the cell was published."""
+    is_flow: ClassVar[bool] = False
+    """Whether ``step`` follows an ODE: a gap of zero then leaves the state alone."""
+    uses_dt: ClassVar[bool] = True
+    """Whether the gap changes the result."""
+    uses_observed: ClassVar[bool] = False
+    """Whether ``step`` takes a fourth argument, the (B, I) mask of measured features."""
+
+    options: dict[str, Any]
+    """The arguments the cell was built with; recorded automatically."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size = at_least(1, input_size=input_size)
+        self.hidden_size = at_least(1, hidden_size=hidden_size)
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """Names and widths of the parts of the state, in order."""
+        return {"h": self.hidden_size}
+
+    @property
+    def state_size(self) -> int:
+        """Width S of the state."""
+        return sum(self.state_parts.values())
+
+    @property
+    def output_size(self) -> int:
+        """Width of what :meth:`readout` returns."""
+        return self.hidden_size
+
+    @abstractmethod
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw every parameter anew from the distributions of the source."""
+
+    @abstractmethod
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Advance the state by ``dt``, holding ``x``."""
+
+    def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
+        """Return what the cell emits in a state; the hidden part by default."""
+        return h[..., : self.hidden_size]
+
+    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+        """Return the state before the first input ``x``; zeros by default."""
+        return x.new_zeros(x.shape[0], self.state_size)
+
+    def split_state(self, h: Float[Tensor, "*batch S"]) -> dict[str, Tensor]:
+        """Return the named parts of a state, as views."""
+        return dict(
+            zip(self.state_parts, h.split(list(self.state_parts.values()), dim=-1), strict=True)
+        )
+
+    def with_input_size(self, input_size: int) -> "AbstractCell":
+        """Return a new cell with the same options and fresh parameters for another input width."""
+        return type(self)(**{**self.options, "input_size": input_size})
+
+    def forward(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Call :meth:`step`."""
+        return self.step(x, h, dt)
+
+    def extra_repr(self) -> str:
+        """Show the recorded options."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -1,0 +1,79 @@
+"""The models that exist, by the names of the command line and of the specifications."""
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+from tauflow.errors import OptionError
+from tauflow.registry import Registry, nearest
+
+from .base import AbstractCell
+from .cfc import CfCCell
+from .gated import ElmanCell, GRUCell, LSTMCell
+from .ltc import LTCCell
+from .ltc_neuronal import NeuronalLTCCell
+from .mixed_memory import MixedMemoryCell
+from .wired_cfc import WiredCfCCell
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A published model: a cell class and the options that make it that model.
+
+    Args:
+        name: catalog name.
+        title: name in the papers.
+        cell: the class.
+        options: options fixed by this entry.
+    """
+
+    name: str
+    title: str
+    cell: type[AbstractCell]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def paper(self) -> str:
+        """Where the cell was published."""
+        return self.cell.paper
+
+    def build(self, input_size: int, hidden_size: Any, **options: Any) -> AbstractCell:
+        """Build the cell; ``options`` add to, or override, those of the entry."""
+        merged = {**self.options, **options}
+        refuse_unknown_options(self.cell, merged)
+        return self.cell(input_size, hidden_size, **merged)
+
+
+def refuse_unknown_options(cell: type[AbstractCell], options: dict[str, Any]) -> None:
+    """Raise :class:`OptionError` for an option that the cell's constructor does not take."""
+    parameters = inspect.signature(cell.__init__).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return  # the cell hands them on, and its own parts check them
+    known = [name for name in parameters if name not in ("self", "input_size", "hidden_size")]
+    for name in options:
+        if name not in known:
+            raise OptionError(
+                f"{cell.__name__} has no option {name!r}.{nearest(name, known)} "
+                f"It takes: {', '.join(known)}."
+            )
+
+
+MODELS: Registry[ModelEntry] = Registry(
+    "model",
+    {
+        entry.name: entry
+        for entry in (
+            ModelEntry("ltc", "LTC", LTCCell),
+            ModelEntry("ltc-neuronal", "LTC, neuronal form", NeuronalLTCCell),
+            ModelEntry("cfc", "CfC", CfCCell),
+            ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}),
+            ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}),
+            ModelEntry("cfc-mmrnn", "CfC-mmRNN", MixedMemoryCell, {"core": "cfc"}),
+            ModelEntry("wired-cfc", "CfC on a wiring", WiredCfCCell),
+            ModelEntry("lstm", "LSTM", LSTMCell),
+            ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
+            ModelEntry("gru", "GRU", GRUCell),
+            ModelEntry("elman", "Elman RNN", ElmanCell),
+        )
+    },
+)

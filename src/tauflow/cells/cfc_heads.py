@@ -1,0 +1,189 @@
+"""The closed-form update that plain and wired CfC cells share."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, one_of, within
+
+from .activations import Activation
+from .activations import activation as find_activation
+from .initialise import Generator, glorot_blocks_, torch_uniform_
+
+MODES = ("default", "no_gate", "pure")
+
+
+class ClosedFormHeads(nn.Module):
+    r"""Dense heads on features z, and the closed form in time that joins them.
+
+    With g and h two heads, t_a and t_b two time heads, p the time gate and s its sign:
+
+    .. math::
+        p = \mathrm{sigmoid}(s\, t_a(z)\, dt + t_b(z))
+
+        \text{default:}\quad h' = \varphi(g(z)) (1 - p) + \varphi(h(z))\, p
+
+        \text{no\_gate:}\quad h' = \varphi(g(z)) + p\, \varphi(h(z))
+
+        \text{pure:}\quad h' = A - A\, e^{-dt (|w_\tau| + |r|)}\, r, \qquad r = g(z)
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Eqs. 9 and 10, in the
+    form of the released code.
+
+    Differs from the paper: Eq. 10 has one time head; the code has two, t_b being learned
+    (``time_bias=False`` gives Eq. 10). Eq. 9 has a vector B and a positive f in two roles; the code
+    has -A for B and one head r, kept here because every published Cf-S number comes from it. Its
+    |w_tau| starts at 0, where the gradient of abs vanishes, so that it never learns w_tau; here the
+    slope at 0 is 1.
+
+    Args:
+        features: width Q of z.
+        hidden_size: neurons N.
+        mode: ``"default"``, ``"no_gate"`` or ``"pure"``.
+        activation: phi of the heads; the pure form has none.
+        time_sign: s; -1 as in the paper and the TensorFlow code, +1 as in the PyTorch code. The
+            two differ only by the sign of t_a's weights.
+        time_bias: whether t_b exists.
+        synapses: (Q, N), zero where head g and h must not connect; the time heads ignore it.
+    """
+
+    synapses: Tensor | None
+
+    def __init__(
+        self,
+        features: int,
+        hidden_size: int,
+        *,
+        mode: str = "default",
+        activation: str | Activation = "tanh",
+        time_sign: int = -1,
+        time_bias: bool = True,
+        synapses: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = at_least(1, hidden_size=hidden_size)
+        self.mode = one_of(MODES, mode=mode)
+        self.phi = find_activation(activation)
+        self.time_sign = time_sign
+        if time_sign not in (-1, 1):
+            within(-1, -1, time_sign=time_sign)
+        self.time_bias = time_bias
+        self.blocks = 1 if mode == "pure" else 4 if time_bias else 3
+        self.weight = nn.Parameter(torch.empty(self.blocks * hidden_size, features))
+        self.bias = nn.Parameter(torch.empty(self.blocks * hidden_size))
+        if mode == "pure":
+            self.w_tau, self.A = (nn.Parameter(torch.empty(hidden_size)) for _ in range(2))
+        self.register_buffer("synapses", self._block_mask(synapses))
+
+    def _block_mask(self, synapses: Tensor | None) -> Tensor | None:
+        """Repeat a (Q, N) mask over the synaptic heads, with ones for the time heads."""
+        if synapses is None:
+            return None
+        mask = synapses.T.to(torch.get_default_dtype())
+        synaptic = 1 if self.mode == "pure" else 2
+        return torch.cat([mask] * synaptic + [torch.ones_like(mask)] * (self.blocks - synaptic))
+
+    @torch.no_grad()
+    def reset_parameters(
+        self, style: str, gain: float | None, generator: Generator = None
+    ) -> None:
+        """Draw the heads; see :class:`~tauflow.cells.cfc.CfCCell` for ``style`` and ``gain``."""
+        draw_dense_(self.weight, self.bias, self.blocks, style, gain, generator)
+        if self.mode == "pure":
+            self.w_tau.zero_()
+            self.A.fill_(1.0)
+
+    def forward(
+        self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B N"]:
+        """Return the state after ``dt``."""
+        weight = self.weight if self.synapses is None else self.weight * self.synapses
+        heads = F.linear(z, weight, self.bias)
+        if self.mode == "pure":
+            # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there and never moves.
+            w_tau = torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau)
+            decay = torch.exp(-dt * (w_tau + heads.abs()))
+            return self.A - self.A * decay * heads
+        g, h, t_a, *t_b = heads.split(self.hidden_size, dim=-1)
+        exponent = self.time_sign * t_a * dt
+        p = torch.sigmoid(exponent + t_b[0] if t_b else exponent)
+        if self.mode == "no_gate":
+            return self.phi(g) + p * self.phi(h)
+        return self.phi(g) * (1 - p) + self.phi(h) * p
+
+
+def draw_dense_(
+    weight: Tensor,
+    bias: Tensor,
+    blocks: int,
+    style: str,
+    gain: float | None,
+    generator: Generator,
+) -> None:
+    """Draw ``blocks`` dense layers stacked in one weight, in the style of a framework."""
+    if style == "torch" and gain is None:
+        torch_uniform_(weight, weight.shape[1], generator)
+    else:
+        glorot_blocks_(weight, blocks, 1.0 if gain is None else gain, generator)
+    if style == "torch":
+        torch_uniform_(bias, weight.shape[1], generator)
+    else:
+        nn.init.zeros_(bias)
+
+
+class Backbone(nn.Module):
+    """Dense layers with activation and dropout, shared by the heads of a CfC cell.
+
+    Args:
+        features: width of the input, D + N.
+        units: width of each layer.
+        layers: number of layers; 0 passes the input on.
+        activation: after each layer.
+        dropout: probability of dropping a unit, after each layer, in training mode.
+        dropout_first: whether the first layer's units are dropped too. The released PyTorch code
+            spares them, the TensorFlow code does not.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        units: int,
+        layers: int,
+        activation: str | Activation,
+        dropout: float,
+        dropout_first: bool,
+    ) -> None:
+        super().__init__()
+        at_least(0, backbone_layers=layers)
+        at_least(1, backbone_units=units)
+        self.phi = find_activation(activation)
+        self.dropout = within(0.0, 1.0, backbone_dropout=dropout)
+        self.dropout_first = dropout_first
+        widths = [features] + [units] * layers
+        self.layers = nn.ModuleList(
+            nn.Linear(i, o) for i, o in zip(widths[:-1], widths[1:], strict=True)
+        )
+        self.out_features = widths[-1]
+
+    def kernels(self) -> Iterator[Tensor]:
+        """Yield the weight of every layer."""
+        for layer in self.layers:
+            yield layer.weight
+
+    def reset_parameters(
+        self, style: str, gain: float | None, generator: Generator = None
+    ) -> None:
+        """Draw every layer."""
+        for layer in self.layers:
+            draw_dense_(layer.weight, layer.bias, 1, style, gain, generator)
+
+    def forward(self, z: Float[Tensor, "B features"]) -> Float[Tensor, "B Q"]:
+        """Return the features for the heads."""
+        for position, layer in enumerate(self.layers):
+            z = self.phi(layer(z))
+            if self.dropout_first or position > 0:
+                z = F.dropout(z, self.dropout, self.training)
+        return z

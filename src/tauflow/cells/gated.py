@@ -1,0 +1,202 @@
+"""LSTM, GRU and Elman cells, optionally told the gap as a feature.
+
+Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.torch_gated`.
+"""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tauflow.checks import one_of
+
+from .base import AbstractCell
+from .initialise import Generator, torch_uniform_
+
+_INITS = ("torch", "keras", "tf1")
+
+
+class AbstractGatedCell(AbstractCell):
+    """What the three share: a packed input and recurrent weight, and the gap as a feature.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        append_dt: whether the gap is appended to the input, which then has D + 1 features. Without
+            it these cells do not know time.
+        init: ``"torch"`` (all from U(-1/sqrt(N), 1/sqrt(N))), ``"keras"`` (Glorot uniform input and
+            orthogonal recurrent weights, zero biases) or ``"tf1"`` (Glorot uniform over the joint
+            weight of [x; h], zero biases).
+    """
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.append_dt = append_dt
+        self.uses_dt = append_dt
+        self.init = one_of(_INITS, init=init)
+        rows = self.gates * hidden_size
+        self.W_x = nn.Parameter(torch.empty(rows, input_size + append_dt))
+        self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
+        self.b = nn.Parameter(torch.empty(rows))
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw the weights as ``init`` says."""
+        if self.init == "torch":
+            for tensor in self.parameters():
+                torch_uniform_(tensor, self.hidden_size, generator)
+            return
+        if self.init == "keras":
+            nn.init.xavier_uniform_(self.W_x, generator=generator)
+            nn.init.orthogonal_(self.W_h, generator=generator)
+        else:
+            joint = torch.cat([self.W_x, self.W_h], dim=1).detach()
+            nn.init.xavier_uniform_(joint, generator=generator)
+            with torch.no_grad():
+                self.W_x.copy_(joint[:, : self.W_x.shape[1]])
+                self.W_h.copy_(joint[:, self.W_x.shape[1] :])
+        for name, tensor in self.named_parameters():
+            if name.startswith("b"):
+                nn.init.zeros_(tensor)
+
+    def features(
+        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
+    ) -> Float[Tensor, "*batch F"]:
+        """Return the input that the gates see."""
+        return torch.cat([x, dt], dim=-1) if self.append_dt else x
+
+
+class LSTMCell(AbstractGatedCell):
+    r"""Long short-term memory; with ``append_dt`` the augmented LSTM of the papers.
+
+    .. math::
+        i, f, g, o = \text{the four blocks of } W_x x + W_h h + b
+
+        c' = \sigma(f + b_f)\, c + \sigma(i) \tanh(g), \qquad h' = \sigma(o) \tanh(c')
+
+    The state is [h; c], (B, 2 N).
+
+    Source: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers et al. 2000 (forget gate).
+
+    Differs from ``torch.nn.LSTM``: one bias instead of two that are only ever added, which gives the
+    parameter counts of the papers; a constant ``forget_bias`` as in TensorFlow.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        append_dt: whether the gap is appended to the input as a feature.
+        init: ``"torch"``, ``"keras"`` or ``"tf1"``.
+        forget_bias: b_f, a constant, not a parameter.
+    """
+
+    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997, Long short-term memory"
+    gates: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        append_dt: bool = False,
+        init: str = "torch",
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
+        self.forget_bias = float(forget_bias)
+        self.reset_parameters()
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The hidden state h and the memory c."""
+        return {"h": self.hidden_size, "c": self.hidden_size}
+
+    def shifted_bias(self) -> Float[Tensor, " G"]:
+        """Return b with the constant added to the forget gate's block."""
+        if not self.forget_bias:
+            return self.b
+        i, f, g, o = self.b.chunk(4)
+        return torch.cat([i, f + self.forget_bias, g, o])
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Return [h; c] after the new input ``x``."""
+        h, c = h.split(self.hidden_size, dim=-1)
+        gates = self.features(x, dt) @ self.W_x.T + h @ self.W_h.T + self.shifted_bias()
+        i, f, g, o = gates.chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
+
+
+class GRUCell(AbstractGatedCell):
+    r"""Gated recurrent unit.
+
+    .. math::
+        r, z = \sigma(W_x x + b + W_h h + b_h) \text{ (two blocks each)}
+
+        n = \tanh(W_{xn} x + b_n + r \odot (W_{hn} h + b_{hn})), \qquad h' = (1 - z)\, n + z\, h
+
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder", with the
+    reset gate after the recurrent product, as in ``torch.nn.GRU``.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        append_dt: whether the gap is appended to the input as a feature.
+        init: ``"torch"``, ``"keras"`` or ``"tf1"``.
+    """
+
+    paper: ClassVar[str] = "Cho et al. 2014, Learning phrase representations"
+    gates: ClassVar[int] = 3
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
+        self.b_h = nn.Parameter(torch.empty(3 * hidden_size))
+        self.reset_parameters()
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after the new input ``x``."""
+        r_x, z_x, n_x = (self.features(x, dt) @ self.W_x.T + self.b).chunk(3, dim=-1)
+        r_h, z_h, n_h = (h @ self.W_h.T + self.b_h).chunk(3, dim=-1)
+        r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+        n = torch.tanh(n_x + r * n_h)
+        return (1 - z) * n + z * h
+
+
+class ElmanCell(AbstractGatedCell):
+    r"""Elman's simple recurrent network.
+
+    .. math::
+        h' = \tanh(W_x x + W_h h + b)
+
+    Source: Elman 1990, "Finding structure in time".
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        append_dt: whether the gap is appended to the input as a feature.
+        init: ``"torch"``, ``"keras"`` or ``"tf1"``.
+    """
+
+    paper: ClassVar[str] = "Elman 1990, Finding structure in time"
+    gates: ClassVar[int] = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
+        self.reset_parameters()
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after the new input ``x``."""
+        return torch.tanh(self.features(x, dt) @ self.W_x.T + h @ self.W_h.T + self.b)

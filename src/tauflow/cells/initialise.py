@@ -1,0 +1,35 @@
+"""Draws that several cells share."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+Generator = torch.Generator | None
+
+
+@torch.no_grad()
+def inverse_softplus_(value: Tensor) -> Tensor:
+    """Replace each positive entry v by the z with softplus(z) = v."""
+    return value.add_(torch.log(-torch.expm1(-value)))
+
+
+def random_signs_(tensor: Tensor, generator: Generator = None) -> Tensor:
+    """Fill with +1 or -1, each with probability one half."""
+    with torch.no_grad():
+        return tensor.bernoulli_(0.5, generator=generator).mul_(2).sub_(1)
+
+
+def torch_uniform_(tensor: Tensor, fan_in: int, generator: Generator = None) -> Tensor:
+    """Fill from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the default of ``torch.nn.Linear``."""
+    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+    return nn.init.uniform_(tensor, -bound, bound, generator=generator)
+
+
+def glorot_blocks_(
+    weight: Tensor, blocks: int, gain: float = 1.0, generator: Generator = None
+) -> Tensor:
+    """Fill each of ``blocks`` equal row blocks (one dense layer each) Glorot uniform."""
+    for block in weight.chunk(blocks, dim=0):
+        nn.init.xavier_uniform_(block, gain=gain, generator=generator)
+    return weight

@@ -1,0 +1,225 @@
+"""The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, one_of, within
+from tauflow.solvers import SOLVERS, integrate_semilinear
+from tauflow.wirings import AbstractWiring, FullyConnected
+
+from .base import AbstractCell
+from .initialise import Generator, inverse_softplus_, random_signs_
+
+LTC_VARIANTS: dict[str, dict[str, Any]] = {
+    "ltc-2021": {
+        "init": "ltc-2021",
+        "constraint": "clip",
+        "time_scale": 6.0,
+        "epsilon": 0.0,
+        "output_mapping": "none",
+    },
+    "ncps": {"init": "ncps", "constraint": "softplus-raw"},
+    "cfc-torch": {"init": "cfc", "constraint": "clip", "dt_offset": 1.0},
+    "cfc-tf": {"init": "cfc", "constraint": "clip", "dt_offset": 1e-3, "substeps": 3},
+}
+"""Options that reproduce each released implementation: ``LTC(17, 32, **LTC_VARIANTS["ncps"])``.
+
+``"ltc-2021"`` is the TensorFlow code behind the tables of the LTC paper (for its explicit solvers
+set ``time_scale=0.6``), ``"ncps"`` the PyTorch library of that name, and ``"cfc-torch"`` and
+``"cfc-tf"`` the LTC baselines of the CfC paper.
+"""
+
+_CLIP = {"w": (1e-5, 1e3), "w_x": (1e-5, 1e3), "g_l": (1e-5, 1e3), "C": (1e-6, 1e3)}
+
+
+class LTCCell(AbstractCell):
+    r"""Liquid time-constant cell, conductance form.
+
+    Each synapse from j to i has a maximal conductance w, a slope sigma, a midpoint mu and a
+    reversal potential E; each neuron a capacitance C, a leak conductance g_l and a leak potential
+    V_l. Sensory synapses read the mapped input u, recurrent ones the potentials v.
+
+    .. math::
+        C_i \dot v_i = g_{l,i} (V_{l,i} - v_i) + \sum_j w_{ji}\,
+            \mathrm{sigmoid}(\sigma_{ji} (z_j - \mu_{ji}))\, (E_{ji} - v_i), \qquad z = [u; v]
+
+    The fused solver takes the linear v at the new time, with d = dt / substeps:
+
+    .. math::
+        v_i' = \frac{C_i v_i + d\,(g_{l,i} V_{l,i} + \sum_j g_{ji} E_{ji})}
+                    {C_i + d\,(g_{l,i} + \sum_j g_{ji} + \epsilon)}
+
+    The state is v, (B, N). The output is the first M ("motor") potentials, mapped affinely.
+
+    Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eqs. 1 to 3, in the conductance
+    form of the experiments (Lechner et al. 2020, "Neural circuit policies").
+
+    Differs from the paper: Algorithm 1 repeats the fused step on the old state; the state is fed
+    back here, as in every released implementation. The algorithm's neuronal form is
+    :class:`~tauflow.cells.ltc_neuronal.NeuronalLTCCell`.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N, fully connected, or a wiring, which says how many.
+        solver: ``"fused"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        substeps: solver steps per sample.
+        constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
+            drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
+            value, as in ``ncps``. ``"clip"``: the values are the parameters, and
+            :meth:`project_` brings them back after each optimizer step; the training loop and
+            :func:`tauflow.training.attach_constraints` call it.
+        init: ``"ncps"``, ``"cfc"`` (reversal potentials drawn +1 or -1 instead of the wiring's
+            polarity) or ``"ltc-2021"`` (also w from 0.01, g_l = 1, C = 0.5).
+        input_mapping: ``"affine"``, ``"linear"`` or ``"none"``: what happens to x first.
+        output_mapping: the same, for the motor potentials.
+        time_scale: solver time per unit of ``dt``.
+        dt_offset: added to the scaled gap; 0 except to reproduce released variants.
+        epsilon: added to the fused solver's denominator.
+    """
+
+    paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
+    is_flow: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | AbstractWiring,
+        *,
+        solver: str = "fused",
+        substeps: int = 6,
+        constraint: str = "softplus",
+        init: str = "ncps",
+        input_mapping: str = "affine",
+        output_mapping: str = "affine",
+        time_scale: float = 1.0,
+        dt_offset: float = 0.0,
+        epsilon: float = 1e-8,
+    ) -> None:
+        wiring = (
+            hidden_size
+            if isinstance(hidden_size, AbstractWiring)
+            else FullyConnected(at_least(1, hidden_size=hidden_size))
+        )
+        super().__init__(input_size, wiring.units)
+        self.wiring = wiring
+        self.solver = one_of(SOLVERS, solver=solver)
+        self.substeps = at_least(1, substeps=substeps)
+        self.constraint = one_of(("softplus", "softplus-raw", "clip"), constraint=constraint)
+        self.init = one_of(("ncps", "cfc", "ltc-2021"), init=init)
+        self.input_mapping = one_of(("affine", "linear", "none"), input_mapping=input_mapping)
+        self.output_mapping = one_of(("affine", "linear", "none"), output_mapping=output_mapping)
+        self.time_scale = within(1e-12, float("inf"), time_scale=time_scale)
+        self.dt_offset = within(0.0, float("inf"), dt_offset=dt_offset)
+        self.epsilon = within(0.0, 1.0, epsilon=epsilon)
+
+        synapses = wiring.build(input_size)
+        D, N, M = input_size, wiring.units, wiring.output_size
+        self.register_buffer("synapses", synapses.recurrent.abs().to(torch.get_default_dtype()))
+        self.register_buffer("synapses_x", synapses.sensory.abs().to(torch.get_default_dtype()))
+        self.w, self.mu, self.sigma, self.E = (nn.Parameter(torch.empty(N, N)) for _ in range(4))
+        self.w_x, self.mu_x, self.sigma_x, self.E_x = (
+            nn.Parameter(torch.empty(D, N)) for _ in range(4)
+        )
+        self.g_l, self.V_l, self.C = (nn.Parameter(torch.empty(N)) for _ in range(3))
+        self.a_in, self.b_in = _map_parameters(input_mapping, D)
+        self.a_out, self.b_out = _map_parameters(output_mapping, M)
+        self.reset_parameters()
+
+    @property
+    def output_size(self) -> int:
+        """Number of motor neurons M."""
+        return self.wiring.output_size
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw every parameter from the distributions that ``init`` names."""
+        old = self.init == "ltc-2021"
+        for w in (self.w, self.w_x):
+            w.uniform_(0.01 if old else 0.001, 1.0, generator=generator)
+        for mu, sigma in ((self.mu, self.sigma), (self.mu_x, self.sigma_x)):
+            mu.uniform_(0.3, 0.8, generator=generator)
+            sigma.uniform_(3.0, 8.0, generator=generator)
+        self.V_l.uniform_(-0.2, 0.2, generator=generator)
+        if old:
+            self.g_l.fill_(1.0)
+            self.C.fill_(0.5)
+        else:
+            self.g_l.uniform_(0.001, 1.0, generator=generator)
+            self.C.uniform_(0.4, 0.6, generator=generator)
+        if self.init == "ncps":
+            synapses = self.wiring.build(self.input_size)
+            self.E.copy_(synapses.recurrent)
+            self.E_x.copy_(synapses.sensory)
+        else:
+            random_signs_(self.E, generator)
+            random_signs_(self.E_x, generator)
+        if self.constraint == "softplus":
+            for positive in (self.w, self.w_x, self.g_l, self.C):
+                inverse_softplus_(positive)
+        for slope, offset in ((self.a_in, self.b_in), (self.a_out, self.b_out)):
+            if slope is not None:
+                slope.fill_(1.0)
+            if offset is not None:
+                offset.zero_()
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        """Clip w, w_x, g_l and C to the ranges of the released code, if ``constraint="clip"``."""
+        if self.constraint == "clip":
+            for name, (low, high) in _CLIP.items():
+                getattr(self, name).clamp_(low, high)
+
+    def positive(self, raw: Tensor) -> Tensor:
+        """Return the effective value of one of the constrained parameters."""
+        return raw if self.constraint == "clip" else F.softplus(raw)
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Advance the potentials by ``dt``, holding ``x``."""
+        u = _mapped(x, self.a_in, self.b_in)
+        w_x = self.positive(self.w_x) * self.synapses_x
+        w = self.positive(self.w) * self.synapses
+        g_l, C = self.positive(self.g_l), self.positive(self.C)
+        # The input is held over the gap, so its synapses conduct the same in every sub-step.
+        drive_x, conductance_x = _synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
+        drive_x = drive_x + g_l * self.V_l
+        conductance_x = conductance_x + g_l
+        if self.solver == "fused":
+            conductance_x = conductance_x + self.epsilon
+
+        def terms(v: Tensor) -> tuple[Tensor, Tensor]:
+            drive, conductance = _synaptic(v, w, self.mu, self.sigma, self.E)
+            return drive_x + drive, conductance_x + conductance
+
+        gap = self.time_scale * dt + self.dt_offset
+        return integrate_semilinear(
+            terms, h, gap, solver=self.solver, substeps=self.substeps, capacity=C
+        )
+
+    def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
+        """Return the mapped potentials of the motor neurons."""
+        return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
+
+
+def _synaptic(
+    z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
+    g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
+    return (g * E).sum(-2), g.sum(-2)
+
+
+def _map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Parameter | None]:
+    slope = None if kind == "none" else nn.Parameter(torch.empty(size))
+    offset = nn.Parameter(torch.empty(size)) if kind == "affine" else None
+    return slope, offset
+
+
+def _mapped(z: Tensor, slope: Tensor | None, offset: Tensor | None) -> Tensor:
+    z = z if slope is None else z * slope
+    return z if offset is None else z + offset

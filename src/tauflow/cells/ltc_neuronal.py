@@ -1,0 +1,94 @@
+"""The liquid time-constant cell as Algorithm 1 of the AAAI paper writes it."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, one_of
+from tauflow.solvers import SOLVERS, integrate_semilinear
+
+from .activations import Activation, activation
+from .base import AbstractCell
+from .initialise import Generator, inverse_softplus_
+
+
+class NeuronalLTCCell(AbstractCell):
+    r"""Liquid time-constant cell, neuronal form.
+
+    .. math::
+        \dot h = -(1/\tau + f) \odot h + f \odot A, \qquad f = \varphi(W_h h + W_x x + b)
+
+        h' = (h + d f A) / (1 + d (1/\tau + f)), \qquad d = dt / \mathrm{substeps}
+
+    Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eq. 1 and Algorithm 1.
+
+    Differs from the paper: tau is stored through a softplus, so that it stays positive, and each
+    sub-step starts from the state of the one before. The bounds on the time constant and on the
+    state (Theorems 1 and 2) need an activation with values in (0, 1). With one that can be negative
+    the flow is locally unstable where f < -1/tau; the fused denominator stays positive for f > -1
+    and any tau as long as d <= 1.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
+        solver: ``"fused"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        substeps: solver steps per sample.
+    """
+
+    paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
+    is_flow: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        activation: str | Activation = "tanh",
+        solver: str = "fused",
+        substeps: int = 6,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.phi = _activation(activation)
+        self.solver = one_of(SOLVERS, solver=solver)
+        self.substeps = at_least(1, substeps=substeps)
+        self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.b, self.A, self.raw_tau = (nn.Parameter(torch.empty(hidden_size)) for _ in range(3))
+        self.reset_parameters()
+
+    @property
+    def tau(self) -> Tensor:
+        """Time constants, (N,), in the unit of ``dt``."""
+        return F.softplus(self.raw_tau)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw W_x Glorot uniform, W_h orthogonal, A from U(-1, 1); b = 0, tau = 1.
+
+        The papers give no distributions; these keep f of order one and its Jacobian well scaled.
+        """
+        nn.init.xavier_uniform_(self.W_x, generator=generator)
+        nn.init.orthogonal_(self.W_h, generator=generator)
+        self.A.uniform_(-1.0, 1.0, generator=generator)
+        self.b.zero_()
+        inverse_softplus_(self.raw_tau.fill_(1.0))
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Advance the state by ``dt`` (in the unit of tau), holding ``x``."""
+        drive = x @ self.W_x.T + self.b
+        leak = 1 / self.tau
+
+        def terms(h: Tensor) -> tuple[Tensor, Tensor]:
+            f = self.phi(drive + h @ self.W_h.T)
+            return f * self.A, leak + f
+
+        return integrate_semilinear(terms, h, dt, solver=self.solver, substeps=self.substeps)
+
+
+_activation = activation  # the constructor's argument of the same name hides it

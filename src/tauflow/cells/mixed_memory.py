@@ -1,0 +1,108 @@
+"""A gated memory beside a continuous-time cell: CfC-mmRNN and its kin."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tauflow.checks import one_of
+from tauflow.wirings import AbstractWiring
+
+from .base import AbstractCell
+from .cfc import CfCCell
+from .initialise import Generator
+from .ltc import LTCCell
+from .wired_cfc import WiredCfCCell
+
+CORES: dict[str, type[AbstractCell]] = {"cfc": CfCCell, "wired-cfc": WiredCfCCell, "ltc": LTCCell}
+
+
+class MixedMemoryCell(AbstractCell):
+    r"""LSTM memory c beside a continuous-time core with state v; with CfC as core, CfC-mmRNN.
+
+    With i, f, g, o the four blocks of W_x x + W_h v + b:
+
+    .. math::
+        c' = \sigma(f + b_f)\, c + \sigma(i) \tanh(g), \qquad u = \sigma(o) \tanh(c')
+
+    The two published forms differ in where u goes:
+
+    - ``form="input"``: v' = core(input u, state v). TensorFlow code; XOR, IMDB, Walker2d, driving.
+    - ``form="state"``: v' = core(input x, state u). PyTorch code; PhysioNet.
+
+    The state is [v; c], the output the core's.
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", "Mixed-memory"; Lechner
+    & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series", Eqs. 2-7.
+
+    Differs from the TensorFlow code: without gaps dt is 1 there for the plain cell and 0 for this
+    one; here it is 1 for every cell (pass ``dt=0.0`` to reproduce).
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons of the core, or its wiring.
+        core: ``"cfc"``, ``"wired-cfc"`` or ``"ltc"``.
+        form: ``"input"`` or ``"state"``.
+        forget_bias: b_f, a constant.
+        **core_options: options of the core's cell.
+    """
+
+    paper: ClassVar[str] = "Hasani et al. 2022, Closed-form continuous-time neural networks"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | AbstractWiring,
+        *,
+        core: str = "cfc",
+        form: str = "input",
+        forget_bias: float = 1.0,
+        **core_options: Any,
+    ) -> None:
+        cell_class = CORES[one_of(CORES, core=core)]
+        units = hidden_size.units if isinstance(hidden_size, AbstractWiring) else hidden_size
+        super().__init__(input_size, units)
+        self.form = one_of(("input", "state"), form=form)
+        self.forget_bias = float(forget_bias)
+        core_input = units if self.form == "input" else input_size
+        self.core = cell_class(core_input, hidden_size, **core_options)
+        self.W_x = nn.Parameter(torch.empty(4 * units, input_size))
+        self.W_h = nn.Parameter(torch.empty(4 * units, units))
+        self.b = nn.Parameter(torch.empty(4 * units))
+        self.reset_parameters()
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The core's state v and the memory c."""
+        return {"v": self.core.state_size, "c": self.hidden_size}
+
+    @property
+    def output_size(self) -> int:
+        """Width of the core's output."""
+        return self.core.output_size
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw W_x Glorot uniform and W_h orthogonal, b = 0 (``"input"``) or U(-0.1, 0.1)."""
+        nn.init.xavier_uniform_(self.W_x, generator=generator)
+        nn.init.orthogonal_(self.W_h, generator=generator)
+        if self.form == "input":
+            nn.init.zeros_(self.b)
+        else:
+            nn.init.uniform_(self.b, -0.1, 0.1, generator=generator)
+        self.core.reset_parameters(generator)
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Return [v; c] after ``dt``, given the new input ``x``."""
+        v, c = h.split([self.core.state_size, self.hidden_size], dim=-1)
+        i, f, g, o = (x @ self.W_x.T + v @ self.W_h.T + self.b).chunk(4, dim=-1)
+        c = torch.sigmoid(f + self.forget_bias) * c + torch.sigmoid(i) * torch.tanh(g)
+        u = torch.sigmoid(o) * torch.tanh(c)
+        v = self.core.step(u, v, dt) if self.form == "input" else self.core.step(x, u, dt)
+        return torch.cat([v, c], dim=-1)
+
+    def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
+        """Return the core's output."""
+        return self.core.readout(h[..., : self.core.state_size])

@@ -1,0 +1,135 @@
+"""CfC layers that follow a wiring."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tauflow.checks import at_least, one_of
+from tauflow.wirings import AbstractWiring, FullyConnected
+
+from .activations import Activation
+from .base import AbstractCell
+from .cfc_heads import ClosedFormHeads
+from .initialise import Generator
+
+
+class WiredCfCCell(AbstractCell):
+    r"""Closed-form continuous-time cell whose neurons follow a wiring.
+
+    Each layer of the wiring (inter, command, motor) is a set of closed-form heads without backbone
+    on z = [i; h], where i is the input for the first layer and the *new* state of the layer before
+    for the others. The wiring masks the input part of the two state heads; recurrence inside a
+    layer is dense and the time heads see everything, so synapses of the wiring within a layer have
+    no effect. A wiring without layers is one layer, masked by its sensory synapses.
+
+    The state holds the layers in their order; the output is the motor layer, or the first M neurons
+    of a wiring without layers.
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Table 3 (the
+    lane-keeping networks); the layout is that of ``ncps``.
+
+    Differs from ``ncps``: a wiring without layers and M < N outputs M neurons there in Keras only.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: a wiring, or a number of fully connected neurons.
+        mode: ``"default"``, ``"no_gate"`` or ``"pure"``.
+        activation: of the two state heads.
+        time_sign: -1 (paper, TensorFlow code) or +1 (PyTorch code).
+        time_bias: whether the gate has the second time head t_b.
+        init: ``"keras"`` or ``"torch"``, as for :class:`~tauflow.cells.cfc.CfCCell`.
+        init_gain: gain of Glorot uniform weights; ``None`` is 1 for ``"keras"``.
+    """
+
+    paper: ClassVar[str] = "Hasani et al. 2022, Closed-form continuous-time neural networks"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | AbstractWiring,
+        *,
+        mode: str = "default",
+        activation: str | Activation = "tanh",
+        time_sign: int = -1,
+        time_bias: bool = True,
+        init: str = "keras",
+        init_gain: float | None = None,
+    ) -> None:
+        wiring = (
+            hidden_size
+            if isinstance(hidden_size, AbstractWiring)
+            else FullyConnected(at_least(1, hidden_size=hidden_size))
+        )
+        super().__init__(input_size, wiring.units)
+        self.wiring = wiring
+        self.init = one_of(("keras", "torch"), init=init)
+        self.init_gain = init_gain
+        self.layer_names: list[str] = []
+        self.layers = nn.ModuleList()
+        for name, mask in _layer_masks(wiring, input_size):
+            self.layer_names.append(name)
+            self.layers.append(
+                ClosedFormHeads(
+                    mask.shape[0],
+                    mask.shape[1],
+                    mode=mode,
+                    activation=activation,
+                    time_sign=time_sign,
+                    time_bias=time_bias,
+                    synapses=mask,
+                )
+            )
+        self.reset_parameters()
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """Names and sizes of the layers."""
+        sizes = [layer.hidden_size for layer in self.layers]
+        return dict(zip(self.layer_names, sizes, strict=True))
+
+    @property
+    def output_size(self) -> int:
+        """Number of motor neurons M."""
+        return self.wiring.output_size
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw every layer's heads as ``init`` says; w_tau = 0 and A = 1 in the pure form."""
+        for layer in self.layers:
+            layer.reset_parameters(self.init, self.init_gain, generator)
+
+    def l2_parameters(self) -> Iterator[Tensor]:
+        """Yield the kernels on which the TensorFlow code puts its L2 penalty."""
+        for layer in self.layers:
+            yield layer.weight
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Return the states of all layers after ``dt``, given the new input ``x``."""
+        signal, states = x, []
+        for layer, own in zip(self.layers, self.split_state(h).values(), strict=True):
+            signal = layer(torch.cat([signal, own], dim=-1), dt)
+            states.append(signal)
+        return torch.cat(states, dim=-1)
+
+    def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
+        """Return the states of the motor neurons."""
+        last = list(self.split_state(h).values())[-1]
+        return last[..., : self.output_size]
+
+
+def _layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield each layer's name and its (inputs + own neurons, own neurons) synapse mask."""
+    synapses = wiring.build(input_size)
+    before: list[int] | None = None
+    for name, neurons in wiring.layers():
+        if before is None:
+            incoming = synapses.sensory[:, neurons]
+        else:
+            incoming = synapses.recurrent[before][:, neurons]
+        own = torch.ones(len(neurons), len(neurons), dtype=incoming.dtype)
+        yield name, torch.cat([incoming.abs(), own])
+        before = neurons

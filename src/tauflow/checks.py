@@ -1,0 +1,79 @@
+"""Small checks for the borders of the library: one line to call, one clear message when they fail."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
+from tauflow.registry import nearest
+
+N = TypeVar("N", int, float)
+
+
+def _single(named: dict[str, N]) -> tuple[str, N]:
+    ((name, value),) = named.items()
+    return name, value
+
+
+def at_least(minimum: int, **named: int) -> int:
+    """Return the one named integer, or raise :class:`ArgumentError` if it is below ``minimum``."""
+    name, value = _single(named)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
+    if value < minimum:
+        raise ArgumentError(f"{name} must be at least {minimum}, got {value}.")
+    return value
+
+
+def within(low: float, high: float, **named: float) -> float:
+    """Return the one named number, or raise unless ``low <= number <= high``."""
+    name, value = _single(named)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise ArgumentError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}.")
+    return value
+
+
+def one_of(known: Iterable[str], **named: str) -> str:
+    """Return the one named string, or raise if it is not among ``known``."""
+    ((name, value),) = named.items()
+    choices = list(known)
+    if value not in choices:
+        hint = nearest(value, choices) if isinstance(value, str) else ""
+        raise UnknownNameError(f"{name}={value!r} is unknown.{hint} Choose from: {', '.join(choices)}.")
+    return value
+
+
+def floating(where: str, **named: Tensor) -> Tensor:
+    """Return the one named tensor, or raise if its dtype is not floating point."""
+    ((name, value),) = named.items()
+    if not isinstance(value, Tensor):
+        raise DtypeError(
+            f"{where}: {name} must be a torch.Tensor, got {type(value).__name__}. "
+            f"Convert it with torch.as_tensor({name})."
+        )
+    if not value.is_floating_point():
+        raise DtypeError(
+            f"{where}: {name} has dtype {value.dtype}, expected a floating-point one. "
+            f"Convert it with {name}.float()."
+        )
+    return value
+
+
+def shape_error(where: str, name: str, got: Tensor, expected: str, advice: str) -> ShapeError:
+    """Build the library's one form of shape error."""
+    return ShapeError(f"{where}: {name} has shape {tuple(got.shape)}, expected {expected}. {advice}")
+
+
+def values_readable(tensor: Tensor) -> bool:
+    """Whether Python may look at the values without cost or harm.
+
+    False while ``torch.compile`` traces, inside ``torch.func`` transforms, for fake and meta
+    tensors, and on accelerators, where a look would make the host wait for the device.
+    """
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return False
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return not isinstance(tensor, torch._subclasses.FakeTensor)

@@ -1,0 +1,77 @@
+"""Every error that tauflow raises on purpose.
+
+Each class also inherits the closest builtin, so that ``except ValueError`` keeps working, and each
+message says what was wrong, what was expected and what to do.
+"""
+
+
+class TauflowError(Exception):
+    """Base of all errors raised on purpose by tauflow."""
+
+
+class ArgumentError(TauflowError, ValueError):
+    """An argument has a value outside its range, or two arguments contradict each other."""
+
+
+class ShapeError(TauflowError, ValueError):
+    """A tensor has the wrong shape."""
+
+
+class DtypeError(TauflowError, TypeError):
+    """A tensor has the wrong dtype."""
+
+
+class TimeError(TauflowError, ValueError):
+    """Times are not finite, or run backwards."""
+
+
+class UnknownNameError(TauflowError, LookupError):
+    """A name is not in the catalog it was looked up in."""
+
+
+class WiringError(TauflowError, ValueError):
+    """A wiring cannot be built with these sizes."""
+
+
+class DataError(TauflowError, ValueError):
+    """A data file was read but does not hold what it should."""
+
+
+class DataNotFoundError(TauflowError, FileNotFoundError):
+    """A data file is neither on disk nor obtainable."""
+
+
+class ChecksumError(TauflowError, OSError):
+    """A file's bytes are not the published ones."""
+
+
+class NonFiniteError(TauflowError, ArithmeticError):
+    """Training met a loss or a parameter that is NaN or infinite."""
+
+
+class CheckpointError(TauflowError, RuntimeError):
+    """A checkpoint cannot be read, or belongs to another run."""
+
+
+class ModelFileError(TauflowError, ValueError):
+    """A model file is damaged, truncated or from a newer version."""
+
+
+class SpecificationError(TauflowError, ValueError):
+    """An experiment specification has an unknown key or an impossible value."""
+
+
+class SolverError(TauflowError, RuntimeError):
+    """A solver could not reach the end of a gap."""
+
+
+class BackendError(TauflowError, RuntimeError):
+    """A backend asked for by name cannot serve this call."""
+
+
+class MissingExtraError(TauflowError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class OptionError(TauflowError, TypeError):
+    """A constructor was given an option that it does not have."""

@@ -1,0 +1,58 @@
+"""Find and read specification files."""
+
+import sys
+from importlib import resources
+from pathlib import Path
+
+from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
+from tauflow.registry import nearest
+
+from .spec import Experiment, experiment_from_dict
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def list_experiments() -> list[str]:
+    """Return the names of the experiments that come with the package, sorted."""
+    folder = resources.files("tauflow.experiments") / "specs"
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def load_experiment(name: str | Path) -> Experiment:
+    """Read an experiment.
+
+    Args:
+        name: one of :func:`list_experiments`, or the path of a TOML file.
+
+    Raises:
+        UnknownNameError: no experiment of that name.
+        DataNotFoundError: no file at that path.
+        SpecificationError: the file is not TOML, or not an experiment.
+    """
+    if isinstance(name, Path) or name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise DataNotFoundError(f"there is no specification file {path}; check the path.")
+        return _parse(path.read_text(encoding="utf-8"), str(path))
+    known = list_experiments()
+    if name not in known:
+        raise UnknownNameError(
+            f"unknown experiment {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+        )
+    packaged = resources.files("tauflow.experiments") / "specs" / f"{name}.toml"
+    return _parse(packaged.read_text(encoding="utf-8"), f"{name}.toml")
+
+
+def _parse(text: str, where: str) -> Experiment:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecificationError(f"{where} is not valid TOML: {error}. Correct that line.") from error
+    return experiment_from_dict(table, where)

@@ -1,0 +1,251 @@
+"""Run one cell of an experiment's grid: one model, one data set, one seed."""
+
+import traceback
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tauflow.data import TaskData, load_task
+from tauflow.errors import ArgumentError
+from tauflow.models.sequence_model import SequenceModel
+from tauflow.sequence import build
+from tauflow.training import Recipe, train
+
+from . import results
+from .results import DONE, FAILED, RunRecord
+from .spec import Experiment, ModelSpec, Part, Row
+
+RECORD_FILE = "record.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one run needs; plain values, so that it travels to other processes.
+
+    Args:
+        experiment: name of the table, or of the task.
+        row: name of the row, or of the model.
+        part: the data set.
+        model: what is trained.
+        recipe: how.
+        loss: name of the loss.
+        metric: name of the metric.
+        seed: seed of weights, shuffling and dropout.
+    """
+
+    experiment: str
+    row: str
+    part: Part
+    model: ModelSpec
+    recipe: Recipe
+    loss: str
+    metric: str
+    seed: int
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Everything that decides the result."""
+        return results.config_of(
+            self.part.dataset,
+            self.part.options,
+            asdict(self.model),
+            self.recipe.to_dict(),
+            self.loss,
+            self.metric,
+            self.seed,
+        )
+
+    @property
+    def hash(self) -> str:
+        """Hash of :attr:`config`."""
+        return results.config_hash(self.config)
+
+    def directory(self, runs_dir: Path) -> Path:
+        """Return where the checkpoints and the log of this run live."""
+        row = self.row.replace("/", "-")
+        return runs_dir / self.experiment / f"{row}-seed{self.seed}-{self.hash[:8]}"
+
+
+def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = None) -> Job:
+    """Return the job of a row and a seed.
+
+    Args:
+        experiment: the table.
+        row: one of its rows; its model must exist.
+        seed: 0 or larger.
+        epochs: instead of the recipe's.
+    """
+    if row.model is None or row.recipe is None:
+        raise ArgumentError(
+            f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
+        )
+    recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs)
+    return Job(
+        experiment=experiment.name,
+        row=row.name,
+        part=row.part,
+        model=row.model,
+        recipe=recipe,
+        loss=experiment.loss,
+        metric=experiment.metric,
+        seed=seed,
+    )
+
+
+def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
+    """Load the data of a part; a second call in the same process is free."""
+    return _load(part.dataset, tuple(sorted(part.options.items())), data_dir)
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None) -> TaskData:
+    return load_task(name, root=data_dir, **dict(options))
+
+
+def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
+    """Build a model whose input and output fit a data set.
+
+    It answers at every step if the data has a target at every step, else once per sequence.
+    """
+    body = build(
+        spec.cell,
+        data.card.input_size,
+        spec.hidden_size,
+        return_sequences=data.card.per_step,
+        **spec.options,
+    )
+    return SequenceModel(body, data.card.target_size, head_init=spec.head_init)
+
+
+def execute(
+    job: Job,
+    data: TaskData,
+    *,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> tuple[RunRecord, SequenceModel]:
+    """Train the job's model.
+
+    Args:
+        job: what to run.
+        data: its data.
+        run_dir: where checkpoints, log and record go; nothing is written without it.
+        resume: whether to continue from a checkpoint in ``run_dir``.
+        progress: whether to draw a bar; by default on a terminal only.
+
+    Returns:
+        The record and the model, which holds the selected weights.
+    """
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    torch.manual_seed(job.seed)
+    model = build_model(job.model, data)
+    trained = train(
+        model,
+        train=data.train,
+        valid=data.valid,
+        test=data.test,
+        loss=job.loss,
+        metric=job.metric,
+        recipe=job.recipe,
+        seed=job.seed,
+        run_dir=run_dir,
+        resume=resume,
+        progress=progress,
+    )
+    record = RunRecord(
+        **_identity(job, started),
+        status=DONE,
+        valid=trained.valid,
+        test=trained.test,
+        last_test=trained.last_test,
+        best_epoch=trained.best_epoch,
+        epochs=trained.epochs,
+        parameters=trained.parameters,
+        seconds=trained.seconds,
+        seconds_per_epoch=trained.seconds_per_epoch,
+        history=tuple(trained.history),
+    )
+    if run_dir is not None:
+        (run_dir / RECORD_FILE).write_text(record.to_json() + "\n", encoding="utf-8")
+    return record, model
+
+
+def run_one(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    *,
+    epochs: int | None = None,
+    runs_dir: Path | None = None,
+    data_dir: Path | None = None,
+    resume: bool = True,
+    progress: bool | None = None,
+) -> RunRecord:
+    """Run one row with one seed and return its record.
+
+    Args:
+        experiment: the table.
+        row: one of its rows.
+        seed: 0 or larger.
+        epochs: instead of the recipe's.
+        runs_dir: folder under which the run gets its own; without it nothing is written.
+        data_dir: folder of the data files.
+        resume: whether to continue a run of the same configuration that was stopped.
+        progress: whether to draw a bar; by default on a terminal only.
+    """
+    job = job_of(experiment, row, seed, epochs=epochs)
+    run_dir = None if runs_dir is None else job.directory(runs_dir)
+    data = load_part(row.part, data_dir)
+    record, _ = execute(job, data, run_dir=run_dir, resume=resume, progress=progress)
+    return record
+
+
+def attempt(
+    job: Job, *, runs_dir: Path, data_dir: Path | None, threads: int | None, progress: bool | None
+) -> RunRecord:
+    """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
+
+    Args:
+        job: what to run.
+        runs_dir: folder under which the run has its own.
+        data_dir: folder of the data files.
+        threads: threads for torch in this process; ``None`` leaves them alone.
+        progress: whether to draw a bar; by default on a terminal only.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    run_dir = job.directory(runs_dir)
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        data = load_part(job.part, data_dir)
+        record, _ = execute(job, data, run_dir=run_dir, resume=True, progress=progress)
+    except Exception as error:  # one run that fails must not take the others with it
+        run_dir.mkdir(parents=True, exist_ok=True)
+        (run_dir / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        return failure(job, f"{type(error).__name__}: {error}", started)
+    return record
+
+
+def failure(job: Job, message: str, started: str) -> RunRecord:
+    """Return the record of a run that failed."""
+    return RunRecord(**_identity(job, started), status=FAILED, error=message)
+
+
+def _identity(job: Job, started: str) -> dict[str, Any]:
+    return {
+        "experiment": job.experiment,
+        "row": job.row,
+        "seed": job.seed,
+        "config": job.config,
+        "config_hash": job.hash,
+        "metric": job.metric,
+        "started": started,
+        "commit": results.commit(),
+        "versions": results.versions(),
+        "machine": results.machine(),
+    }

@@ -1,0 +1,7 @@
+"""Fused twins of some cells, and the rule that picks one."""
+
+from .catalog import BACKENDS, KERNELS
+from .pick import pick
+from .spec import KernelCall, KernelSpec
+
+__all__ = ["BACKENDS", "KERNELS", "KernelCall", "KernelSpec", "pick"]

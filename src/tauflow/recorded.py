@@ -1,0 +1,28 @@
+"""Remember the arguments an object was built with, so that it can be described and built again."""
+
+import inspect
+from abc import ABCMeta
+from typing import Any
+
+
+class RecordedMeta(ABCMeta):
+    """Metaclass that stores every constructor argument, defaults included, in ``options``.
+
+    Saving a model, stacking layers and printing all need to know how a module was built. Recording
+    it in the one place that every construction passes keeps forty cells free of book-keeping.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Build the object, then record its arguments."""
+        instance = super().__call__(*args, **kwargs)
+        signature = inspect.signature(cls.__init__)
+        bound = signature.bind(instance, *args, **kwargs)
+        bound.apply_defaults()
+        options: dict[str, Any] = {}
+        for name, value in list(bound.arguments.items())[1:]:
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                options.update(value)
+            else:
+                options[name] = value
+        instance.options = options
+        return instance

@@ -1,0 +1,53 @@
+"""A named collection whose look-ups suggest the nearest name."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from tauflow.errors import UnknownNameError
+
+V = TypeVar("V")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or ``""``."""
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class Registry(Mapping[str, V]):
+    """A read-mostly mapping from names to entries of one kind.
+
+    Args:
+        kind: what an entry is, in the singular, for messages ("model", "data set").
+        entries: the first entries.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, V] | None = None) -> None:
+        self.kind = kind
+        self._entries: dict[str, V] = dict(entries or {})
+
+    def add(self, name: str, entry: V) -> V:
+        """Add an entry under a name that is not taken yet, and return the entry."""
+        if name in self._entries:
+            raise UnknownNameError(f"{self.kind} {name!r} is registered already; choose another name.")
+        self._entries[name] = entry
+        return entry
+
+    def __getitem__(self, name: str) -> V:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UnknownNameError(
+                f"unknown {self.kind} {name!r}.{nearest(name, self._entries)} "
+                f"Known: {', '.join(sorted(self._entries))}."
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

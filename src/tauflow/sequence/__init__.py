@@ -1,0 +1,34 @@
+"""Cells run over sequences: the one contract of the library."""
+
+from .layers import RNN, CatalogRNN, SequenceModule
+from .modules import (
+    GRU,
+    LSTM,
+    LTC,
+    SEQUENCE_MODULES,
+    CfC,
+    Elman,
+    MixedMemory,
+    NeuronalLTC,
+    WiredCfC,
+    build,
+)
+from .unroll import reference_loop, unroll
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "LTC",
+    "RNN",
+    "SEQUENCE_MODULES",
+    "CatalogRNN",
+    "CfC",
+    "Elman",
+    "MixedMemory",
+    "NeuronalLTC",
+    "SequenceModule",
+    "WiredCfC",
+    "build",
+    "reference_loop",
+    "unroll",
+]

@@ -1,0 +1,252 @@
+"""The border of every sequence module: all that a caller may pass, brought into one form.
+
+Times are checked for being finite and not running backwards where Python can look at them without
+cost: in eager mode on the CPU, outside ``torch.func`` transforms.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from tauflow.checks import floating, shape_error, values_readable
+from tauflow.errors import ArgumentError, DtypeError, TimeError
+
+Lengths = Tensor | Sequence[int]
+
+
+@dataclass(frozen=True)
+class SequenceInputs:
+    """A call in the one form that layers compute with.
+
+    Args:
+        x: (B, T, I), zero where the mask is false.
+        dt: (B, T, 1), zero where the mask is false.
+        mask: (B, T) bool, or ``None`` when every step is valid.
+        observed: (B, T, I) bool, or ``None``.
+        batched: whether the caller passed a batch axis.
+        packed: the caller's PackedSequence, or ``None``.
+    """
+
+    x: Tensor
+    dt: Tensor
+    mask: Tensor | None
+    observed: Tensor | None
+    batched: bool
+    packed: PackedSequence | None
+
+    def like_input(self, y: Tensor, *, every_step: bool) -> Tensor | PackedSequence:
+        """Bring an output (B, T, H), or (B, H) unless ``every_step``, into the input's form."""
+        if not self.batched:
+            return y[0]
+        if self.packed is None or not every_step:
+            return y
+        packed = self.packed
+        ordered = y if packed.sorted_indices is None else y[packed.sorted_indices]
+        lengths = _packed_lengths(packed)
+        data = pack_padded_sequence(ordered, lengths, batch_first=True).data
+        return PackedSequence(
+            data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
+
+
+def prepare(
+    where: str,
+    input_size: int,
+    x: Tensor | PackedSequence,
+    *,
+    dt: Tensor | float | None = None,
+    t: Tensor | None = None,
+    mask: Tensor | None = None,
+    lengths: Lengths | None = None,
+    observed: Tensor | None = None,
+) -> SequenceInputs:
+    """Check a call and bring it into the one form; see :class:`SequenceModule` for the arguments.
+
+    Args:
+        where: name of the module, for messages.
+        input_size: features I that the module expects.
+        x: inputs.
+        dt: gaps.
+        t: absolute times.
+        mask: valid steps.
+        lengths: valid lengths.
+        observed: measured features.
+
+    Raises:
+        ShapeError, DtypeError, TimeError, ArgumentError: the call is not valid.
+    """
+    packed = None
+    if isinstance(x, PackedSequence):
+        if mask is not None or lengths is not None:
+            raise ArgumentError(
+                f"{where}: a PackedSequence knows its lengths; drop mask and lengths, or pass "
+                "the padded tensor."
+            )
+        packed, (x, lengths) = x, pad_packed_sequence(x, batch_first=True)
+    floating(where, x=x)
+    if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
+        raise shape_error(
+            where,
+            "x",
+            x,
+            f"(B, T, {input_size}), or (T, {input_size}) for a single sequence, with T >= 1",
+            "The last axis holds the features, the one before it time.",
+        )
+    batched = x.ndim == 3
+
+    def batch(value: Tensor) -> Tensor:
+        return value if batched else value.unsqueeze(0)
+
+    x = batch(x)
+    steps = (x.shape[0], x.shape[1])
+    if observed is not None:
+        observed = _observed(where, batch(observed), x)
+    if mask is not None and lengths is not None:
+        raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same thing.")
+    if lengths is not None:
+        mask = _mask_from_lengths(where, lengths, x, batched)
+    elif mask is not None:
+        mask = _checked_mask(where, batch(mask), steps)
+    gaps = _gaps(where, x, dt, t, mask, batched)
+    if mask is not None:
+        # Padding may hold anything, NaN too, and must not reach values or gradients.
+        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
+        gaps = gaps.masked_fill(~mask, 0.0)
+    return SequenceInputs(x, gaps.unsqueeze(-1), mask, observed, batched, packed)
+
+
+def _packed_lengths(packed: PackedSequence) -> Tensor:
+    """Return the lengths of a PackedSequence in its sorted order."""
+    rows = torch.arange(int(packed.batch_sizes[0])).unsqueeze(1)
+    return (packed.batch_sizes.unsqueeze(0) > rows).sum(1)
+
+
+def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
+    if observed.dtype is not torch.bool:
+        raise DtypeError(f"{where}: observed has dtype {observed.dtype}, expected torch.bool.")
+    if observed.shape != x.shape:
+        raise shape_error(
+            where, "observed", observed, f"that of x, {tuple(x.shape)}", "It marks single features."
+        )
+    return observed
+
+
+def _checked_mask(where: str, mask: Tensor, steps: tuple[int, int]) -> Tensor:
+    if mask.dtype is not torch.bool:
+        raise DtypeError(
+            f"{where}: mask has dtype {mask.dtype}, expected torch.bool. Convert it with mask.bool()."
+        )
+    if tuple(mask.shape) != steps:
+        raise shape_error(where, "mask", mask, f"(B, T) = {steps}", "One entry per step.")
+    return mask
+
+
+def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -> Tensor:
+    steps = x.shape[1]
+    counts = torch.as_tensor(lengths, device=x.device)
+    if counts.is_floating_point() or counts.dtype is torch.bool:
+        raise DtypeError(f"{where}: lengths has dtype {counts.dtype}, expected integers.")
+    counts = counts if batched else counts.reshape(1)
+    if tuple(counts.shape) != (x.shape[0],):
+        raise shape_error(
+            where, "lengths", counts, f"(B,) = ({x.shape[0]},)", "One length per sequence."
+        )
+    if values_readable(counts) and bool(((counts < 0) | (counts > steps)).any()):
+        raise ArgumentError(
+            f"{where}: lengths must lie between 0 and T = {steps}, got {counts.tolist()}."
+        )
+    return torch.arange(steps, device=x.device) < counts.unsqueeze(1)
+
+
+def _gaps(
+    where: str,
+    x: Tensor,
+    dt: Tensor | float | None,
+    t: Tensor | None,
+    mask: Tensor | None,
+    batched: bool,
+) -> Tensor:
+    """Return the gaps, (B, T), in the dtype of x."""
+    steps = (x.shape[0], x.shape[1])
+    if dt is not None and t is not None:
+        raise ArgumentError(f"{where}: give dt (gaps) or t (absolute times), not both.")
+    if t is not None:
+        times = _per_step(where, "t", t, steps, batched)
+        _check_times(where, "t", times, mask)
+        gaps = _gaps_from_times(times, mask)  # in t's own dtype: time stamps need the digits
+        _check_forward(where, "t", gaps, mask)
+    elif isinstance(dt, Tensor) and dt.ndim > 0:
+        gaps = _per_step(where, "dt", dt, steps, batched)
+        _check_times(where, "dt", gaps, mask)
+        _check_forward(where, "dt", gaps, mask)
+    else:
+        gaps = torch.as_tensor(1.0 if dt is None else dt, dtype=x.dtype, device=x.device)
+        gaps = gaps.expand(steps)
+        if dt is not None:
+            _check_times(where, "dt", gaps, None)
+            _check_forward(where, "dt", gaps, None)
+    return gaps.to(x.dtype)
+
+
+def _per_step(
+    where: str, name: str, value: Tensor, steps: tuple[int, int], batched: bool
+) -> Tensor:
+    """Return a (B, T), (B, T, 1) or unbatched tensor of times as floating-point (B, T)."""
+    if not isinstance(value, Tensor) or value.dtype is torch.bool or value.is_complex():
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise DtypeError(f"{where}: {name} must be a tensor of real numbers, got {got}.")
+    lead = steps if batched else steps[1:]
+    if tuple(value.shape) == (*lead, 1):
+        value = value.squeeze(-1)
+    if tuple(value.shape) != lead:
+        symbols = "(B, T)" if batched else "(T,)"
+        advice = f"Give one time per step: {name} of shape {lead}."
+        if batched and tuple(value.shape) == steps[:1]:
+            advice = f"For one gap per sequence use {name}[:, None].expand{steps}."
+        raise shape_error(where, name, value, f"{symbols} = {lead}, or {(*lead, 1)}", advice)
+    value = value if value.is_floating_point() else value.double()
+    return value if batched else value.unsqueeze(0)
+
+
+def _gaps_from_times(t: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the time since the previous valid sample; 0 at the first."""
+    if mask is None:
+        return torch.diff(t, dim=1, prepend=t[:, :1])
+    known = torch.where(mask, t, torch.full_like(t, -torch.inf))
+    latest = torch.cummax(known, dim=1).values
+    previous = torch.cat([torch.full_like(t[:, :1], -torch.inf), latest[:, :-1]], dim=1)
+    return torch.where(mask & previous.isfinite(), t - previous, torch.zeros_like(t))
+
+
+def _first_bad(good: Tensor, mask: Tensor | None) -> tuple[int, int] | None:
+    """Return (sequence, step) of the first valid entry that is not good, if Python may look."""
+    if not values_readable(good):
+        return None
+    good = good if mask is None else good | ~mask
+    if bool(good.all()):
+        return None
+    row, step = (~good).nonzero()[0].tolist()
+    return row, step
+
+
+def _check_times(where: str, name: str, times: Tensor, mask: Tensor | None) -> None:
+    bad = _first_bad(times.isfinite(), mask)
+    if bad is not None:
+        raise TimeError(
+            f"{where}: {name} is not finite at sequence {bad[0]}, step {bad[1]}. "
+            "Remove the sample, or mark it with mask=False."
+        )
+
+
+def _check_forward(where: str, name: str, gaps: Tensor, mask: Tensor | None) -> None:
+    bad = _first_bad(gaps >= 0, mask)
+    if bad is not None:
+        gap = float(gaps[bad])
+        wrong = f"time runs backwards by {-gap:g}" if name == "t" else f"dt is {gap:g}"
+        raise TimeError(
+            f"{where}: {wrong} at sequence {bad[0]}, step {bad[1]}; gaps must not be negative. "
+            "Sort each sequence by time."
+        )

@@ -1,0 +1,328 @@
+"""Sequence modules: a cell, stacked and in both directions, behind the library's one call."""
+
+import inspect
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
+
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.catalog import refuse_unknown_options
+from tauflow.checks import at_least, one_of, shape_error, within
+from tauflow.errors import ArgumentError, DtypeError
+from tauflow.kernels import BACKENDS, KernelCall
+from tauflow.recorded import RecordedMeta
+
+from .inputs import Lengths, SequenceInputs, prepare
+from .unroll import unroll
+
+
+class SequenceModule(nn.Module, metaclass=RecordedMeta):
+    """Base of every sequence module: run a cell over sequences.
+
+    Called as ``y, h = rnn(x, hx=None, *, dt=None, t=None, mask=None, lengths=None,
+    observed=None)``; see :meth:`forward`.
+
+    Args:
+        cell: the cell of the first layer and forward direction; the others are made with
+            :meth:`AbstractCell.with_input_size`.
+        num_layers: stacked layers; each reads the outputs of the one below.
+        bidirectional: whether each layer also runs backwards in time and concatenates.
+        dropout: probability of dropping an output between layers, while training.
+        proj_size: width of a bias-free linear map on every layer's output; 0 for none. Unlike that
+            of ``torch.nn.LSTM`` it is not fed back into the recurrence.
+        return_sequences: whether to return the output at every step, or at the last valid one.
+        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+    """
+
+    options: dict[str, Any]
+
+    def __init__(
+        self,
+        cell: AbstractCell,
+        *,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        proj_size: int = 0,
+        return_sequences: bool = True,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if not isinstance(cell, AbstractCell):
+            raise DtypeError(
+                f"cell must be an AbstractCell, got {type(cell).__name__}. Build one, e.g. "
+                "tauflow.cells.LTCCell(input_size, hidden_size), or use tauflow.LTC directly."
+            )
+        self.num_layers = at_least(1, num_layers=num_layers)
+        self.bidirectional = bidirectional
+        self.dropout = within(0.0, 1.0, dropout=dropout)
+        self.proj_size = at_least(0, proj_size=proj_size)
+        self.return_sequences = return_sequences
+        self.backend = one_of(BACKENDS, backend=backend)
+        width = self.proj_size or cell.output_size
+        self.input_size = cell.input_size
+        self.output_size = width * self.num_directions
+        self.cells = nn.ModuleList([cell])
+        while len(self.cells) < num_layers * self.num_directions:
+            below = self.input_size if len(self.cells) < self.num_directions else self.output_size
+            self.cells.append(cell.with_input_size(below))
+        self.projections = nn.ModuleList(
+            nn.Linear(cell.output_size, proj_size, bias=False) for _ in self.cells if proj_size
+        )
+
+    @property
+    def cell(self) -> AbstractCell:
+        """The cell of the first layer, forward direction."""
+        return self._cell(0)
+
+    @property
+    def num_directions(self) -> int:
+        """2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def state_size(self) -> int:
+        """Width of the state h: the states of all cells, layer by layer, forward first."""
+        return sum(self._cell(i).state_size for i in range(len(self.cells)))
+
+    def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
+        """Return the named parts of each cell's state, layer by layer, forward first."""
+        return [
+            self._cell(i).split_state(part) for i, part in enumerate(self._state_per_cell(h))
+        ]
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        dt: Tensor | float | None = None,
+        t: Tensor | None = None,
+        mask: Tensor | None = None,
+        lengths: Lengths | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run the module.
+
+        Args:
+            x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence.
+            hx: state to start from, (B, S), or (S,) for a single sequence; by default the cells'
+                own initial states.
+            dt: time since the previous sample, in the unit of the cell's time constants: a number,
+                (B, T) or (B, T, 1); by default 1. The state flows over ``dt[:, k]`` with input
+                ``x[:, k]``.
+            t: absolute times of the samples, (B, T), instead of ``dt``; integers are welcome. The
+                first gap is 0, and a masked step ends no gap.
+            mask: (B, T) bool; false keeps state and output of the step before.
+            lengths: valid steps of each sequence, (B,), the same for padding on the right.
+            observed: (B, T, I) bool, which features were measured, for cells that model that.
+
+        Returns:
+            The outputs, (B, T, H), or (B, H) at the last valid step if not ``return_sequences``,
+            in the form of the input; and the final state (B, S), to pass on as ``hx``.
+
+        Raises:
+            ShapeError, DtypeError, ArgumentError: an argument does not fit.
+            TimeError: gaps are negative or not finite.
+            BackendError: the backend asked for by name cannot serve the call.
+        """
+        where = f"{type(self).__name__}.forward"
+        inputs = prepare(
+            where,
+            self.input_size,
+            x,
+            dt=dt,
+            t=t,
+            mask=mask,
+            lengths=lengths,
+            observed=observed,
+        )
+        if observed is not None and not self.cell.uses_observed:
+            raise ArgumentError(
+                f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
+                "in and drop observed, or append it to x as features."
+            )
+        starts = self._start_states(where, hx, inputs)
+        y = inputs.x
+        last: list[Tensor] = []
+        for layer in range(self.num_layers):
+            if layer:
+                y = F.dropout(y, self.dropout, self.training)
+            outputs = []
+            for direction in range(self.num_directions):
+                index = layer * self.num_directions + direction
+                out, state = self._run(index, y, starts[index], inputs, backward=direction == 1)
+                outputs.append(out)
+                last.append(state)
+            y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+        if not self.return_sequences:
+            y = self._at_end(y)
+        h = torch.cat(last, dim=-1)
+        result = inputs.like_input(y, every_step=self.return_sequences)
+        return result, h if inputs.batched else h[0]
+
+    def extra_repr(self) -> str:
+        """Show the arguments that differ from their defaults."""
+        defaults = inspect.signature(SequenceModule.__init__).parameters
+        return ", ".join(
+            f"{name}={self.options[name]!r}"
+            for name, parameter in defaults.items()
+            if name in self.options
+            and name != "cell"
+            and self.options[name] != parameter.default
+        )
+
+    def _cell(self, index: int) -> AbstractCell:
+        cell = self.cells[index]
+        assert isinstance(cell, AbstractCell)
+        return cell
+
+    def _run(
+        self, index: int, x: Tensor, h: Tensor | None, inputs: SequenceInputs, *, backward: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Run one cell over a layer's input, forwards or backwards in time."""
+        cell, dt, mask = self._cell(index), inputs.dt, inputs.mask
+        observed = inputs.observed if index < self.num_directions else None
+        if backward:
+            dt = _gaps_reversed(dt, mask)
+            x, mask = x.flip(1), None if mask is None else mask.flip(1)
+            observed = None if observed is None else observed.flip(1)
+        start = cell.initial_state(x[:, 0]) if h is None else h
+        y, h = unroll(KernelCall(cell, x, start, dt, mask, observed), self.backend)
+        if self.proj_size:
+            y = self.projections[index](y)
+        return y.flip(1) if backward else y, h
+
+    def _at_end(self, y: Tensor) -> Tensor:
+        """Return each direction's output after its last step; masked steps repeat the last valid."""
+        if not self.bidirectional:
+            return y[:, -1]
+        width = y.shape[-1] // 2
+        return torch.cat([y[:, -1, :width], y[:, 0, width:]], dim=-1)
+
+    def _state_per_cell(self, h: Tensor) -> list[Tensor]:
+        sizes = [self._cell(i).state_size for i in range(len(self.cells))]
+        return list(h.split(sizes, dim=-1))
+
+    def _start_states(
+        self, where: str, hx: Tensor | None, inputs: SequenceInputs
+    ) -> list[Tensor] | list[None]:
+        if hx is None:
+            return [None] * len(self.cells)
+        if not isinstance(hx, Tensor):
+            raise DtypeError(
+                f"{where}: hx must be one tensor (B, {self.state_size}), got {type(hx).__name__}. "
+                "Pass on the h of an earlier call; concatenate parts along the last axis."
+            )
+        expected = (inputs.x.shape[0], self.state_size)
+        state = hx if inputs.batched else hx.unsqueeze(0)
+        if tuple(state.shape) != expected:
+            shape = expected if inputs.batched else expected[1:]
+            raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
+        if state.dtype is not inputs.x.dtype:
+            raise DtypeError(
+                f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. "
+                "Convert one of them."
+            )
+        return self._state_per_cell(state)
+
+
+class RNN(SequenceModule):
+    """Run any cell over sequences, one of the user's own too.
+
+    Args:
+        cell: the cell; several layers or directions need it to record its options, which every
+            subclass of :class:`AbstractCell` does by itself.
+        num_layers: stacked layers.
+        bidirectional: whether each layer also runs backwards in time.
+        dropout: probability of dropping an output between layers, while training.
+        proj_size: width of a linear map on every layer's output; 0 for none.
+        return_sequences: whether to return every step's output, or the last valid one's.
+        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+    """
+
+
+class CatalogRNN(SequenceModule):
+    """Base of the sequence modules of catalogued cells: build the cell, then run it.
+
+    Args:
+        input_size: features per time point.
+        hidden_size: neurons, or a wiring for cells that take one.
+        num_layers: stacked layers.
+        bidirectional: whether each layer also runs backwards in time.
+        dropout: probability of dropping an output between layers, while training.
+        proj_size: width of a linear map on every layer's output; 0 for none.
+        return_sequences: whether to return every step's output, or the last valid one's.
+        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+        **cell_options: options of the cell, with the cell's defaults.
+    """
+
+    cell_class: ClassVar[type[AbstractCell]]
+
+    def __init_subclass__(cls) -> None:
+        """Show the cell's own options in the signature and its equations in the docstring."""
+        cls.__signature__ = _merged_signature(cls.cell_class)  # type: ignore[attr-defined]
+        cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: Any,
+        *,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        proj_size: int = 0,
+        return_sequences: bool = True,
+        backend: str = "auto",
+        **cell_options: Any,
+    ) -> None:
+        refuse_unknown_options(self.cell_class, cell_options)
+        cell = self.cell_class(input_size, hidden_size, **cell_options)
+        super().__init__(
+            cell,
+            num_layers=num_layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
+            proj_size=proj_size,
+            return_sequences=return_sequences,
+            backend=backend,
+        )
+
+
+_LAYER_ARGUMENTS = """
+Arguments of the sequence module:
+    num_layers, bidirectional, dropout, proj_size, return_sequences, backend: see
+    :class:`~tauflow.sequence.SequenceModule`.
+"""
+
+
+def _merged_signature(cell_class: type[AbstractCell]) -> inspect.Signature:
+    own = list(inspect.signature(CatalogRNN.__init__).parameters.values())[1:-1]
+    cell = list(inspect.signature(cell_class.__init__).parameters.values())[1:]
+    head = [p for p in cell if p.name in ("input_size", "hidden_size")]
+    tail = [p for p in cell if p.kind is inspect.Parameter.VAR_KEYWORD]
+    names = {"input_size", "hidden_size"} | {p.name for p in tail}
+    options = [p for p in cell if p.name not in names]
+    layer = [p for p in own if p.name not in ("input_size", "hidden_size")]
+    return inspect.Signature([*head, *options, *layer, *tail])
+
+
+def _gaps_reversed(dt: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the gaps of the time-reversed sequence, (B, T, 1).
+
+    Going backwards, a sample's gap is that of the sample after it; the last sample, now the first,
+    takes the gap that began the sequence.
+    """
+    if mask is None:
+        return torch.cat([dt[:, :1], dt[:, 1:].flip(1)], dim=1)
+    order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)  # valid samples first
+    compact = dt.squeeze(-1).gather(1, order)
+    count = mask.sum(1, keepdim=True)
+    place = torch.arange(dt.shape[1], device=dt.device).expand_as(order)
+    following = torch.where(place + 1 < count, place + 1, torch.zeros_like(place))
+    shifted = compact.gather(1, following)
+    return torch.zeros_like(shifted).scatter(1, order, shifted).flip(1).unsqueeze(-1)

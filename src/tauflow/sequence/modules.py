@@ -1,0 +1,91 @@
+"""The sequence module of each catalogued cell, and ``build`` by catalog name."""
+
+from typing import Any
+
+from tauflow.cells.catalog import MODELS
+from tauflow.cells.cfc import CfCCell
+from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.ltc import LTCCell
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.wired_cfc import WiredCfCCell
+
+from .layers import CatalogRNN
+
+
+class LTC(CatalogRNN):
+    """Liquid time-constant network over sequences."""
+
+    cell_class = LTCCell
+
+
+class NeuronalLTC(CatalogRNN):
+    """Liquid time-constant network in its neuronal form over sequences."""
+
+    cell_class = NeuronalLTCCell
+
+
+class CfC(CatalogRNN):
+    """Closed-form continuous-time network over sequences."""
+
+    cell_class = CfCCell
+
+
+class WiredCfC(CatalogRNN):
+    """Closed-form continuous-time network on a wiring, over sequences."""
+
+    cell_class = WiredCfCCell
+
+
+class MixedMemory(CatalogRNN):
+    """Continuous-time network with an LSTM memory over sequences; by default CfC-mmRNN."""
+
+    cell_class = MixedMemoryCell
+
+
+class LSTM(CatalogRNN):
+    """Long short-term memory over sequences, optionally told the gaps."""
+
+    cell_class = LSTMCell
+
+
+class GRU(CatalogRNN):
+    """Gated recurrent units over sequences, optionally told the gaps."""
+
+    cell_class = GRUCell
+
+
+class Elman(CatalogRNN):
+    """Elman's simple recurrent network over sequences, optionally told the gaps."""
+
+    cell_class = ElmanCell
+
+
+SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
+    LTC,
+    NeuronalLTC,
+    CfC,
+    WiredCfC,
+    MixedMemory,
+    LSTM,
+    GRU,
+    Elman,
+)
+
+
+def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> CatalogRNN:
+    """Build a sequence module by catalog name.
+
+    Args:
+        name: a name of ``tauflow models``, e.g. ``"cfc-mmrnn"``.
+        input_size: features per time point.
+        hidden_size: neurons, or a wiring for cells that take one.
+        **options: options of the cell and of the sequence module.
+
+    Raises:
+        UnknownNameError: no model has that name; the nearest is suggested.
+        OptionError: the model has no such option.
+    """
+    entry = MODELS[name]
+    module = next(m for m in SEQUENCE_MODULES if m.cell_class is entry.cell)
+    return module(input_size, hidden_size, **{**entry.options, **options})

@@ -1,0 +1,39 @@
+"""Run a cell over sequences: a fused kernel where one serves, else the reference loop."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.kernels import KernelCall, pick
+
+
+def unroll(
+    call: KernelCall, backend: str = "auto"
+) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
+    """Return the outputs at every step and the last state.
+
+    Where the mask is false, state and output of the step before are kept (those of the initial
+    state before the first valid step).
+
+    Args:
+        call: the cell with its inputs, initial state, gaps and masks.
+        backend: ``"auto"``, ``"reference"`` or a backend of the kernel catalog.
+
+    Raises:
+        BackendError: the backend asked for by name cannot serve the call.
+    """
+    kernel = pick(call, backend)
+    return reference_loop(call) if kernel is None else kernel.run(call)
+
+
+def reference_loop(
+    call: KernelCall,
+) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
+    """Step the cell through time; every kernel is held to this result."""
+    h, states = call.h, []
+    for step in range(call.x.shape[1]):
+        features = () if call.observed is None else (call.observed[:, step],)
+        after = call.cell.step(call.x[:, step], h, call.dt[:, step], *features)
+        h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
+        states.append(h)
+    return call.cell.readout(torch.stack(states, dim=1)), h

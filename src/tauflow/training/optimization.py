@@ -1,0 +1,112 @@
+"""What happens to the parameters at a step: optimizer, learning rate, clipping, penalty, range."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from tauflow.errors import ArgumentError
+
+from .recipe import Recipe
+
+
+def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Build the optimizer of a recipe.
+
+    Adam and RMSprop divide by ``sqrt(v) + eps``. TensorFlow's Adam adds eps before it corrects the
+    bias of v, which differs only where gradients are of the size of eps.
+    """
+    options: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    for theirs, value in (("betas", recipe.betas), ("alpha", recipe.rho), ("eps", recipe.eps)):
+        if value is not None:
+            options[theirs] = value
+    makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "rmsprop": torch.optim.RMSprop,
+    }
+    return makers[recipe.optimizer](parameters, **options)
+
+
+def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> float:
+    """Return the learning rate of one step.
+
+    Args:
+        recipe: the protocol.
+        epoch: number of finished epochs.
+        step: number of finished steps, over all epochs.
+        sequences: number of training sequences.
+    """
+    if recipe.decay is None:
+        return recipe.lr
+    if recipe.schedule_interval == "epoch":
+        return recipe.lr * recipe.decay**epoch
+    # Keras counts full batches here even where the last, partial batch is trained on too.
+    return recipe.lr * recipe.decay ** (step / max(1, sequences // recipe.batch_size))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], recipe: Recipe) -> None:
+    """Scale gradients down to the recipe's ``clip_norm``, in place."""
+    if recipe.clip_norm is None:
+        return
+    if recipe.clip == "norm":
+        nn.utils.clip_grad_norm_(parameters, recipe.clip_norm)
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            norm = torch.linalg.vector_norm(parameter.grad)
+            parameter.grad.mul_(recipe.clip_norm / norm.clamp(min=recipe.clip_norm))
+
+
+def l2_penalty(model: nn.Module) -> Tensor:
+    """Return the sum of squares of what the model's modules list in ``l2_parameters()``.
+
+    A tensor that several modules list counts once.
+
+    Raises:
+        ArgumentError: no module lists any tensor.
+    """
+    listed = {
+        id(tensor): tensor
+        for module in model.modules()
+        if callable(method := getattr(module, "l2_parameters", None))
+        for tensor in method()
+    }
+    if not listed:
+        raise ArgumentError(
+            "the recipe has l2 > 0, but no module of the model lists tensors in l2_parameters(). "
+            "Define that method on a module, or use weight_decay."
+        )
+    return torch.stack([tensor.square().sum() for tensor in listed.values()]).sum()
+
+
+def attach_constraints(model: nn.Module, optimizer: torch.optim.Optimizer) -> RemovableHandle:
+    """Keep parameters in their admissible range while ``optimizer`` trains ``model``.
+
+    Calls ``project_()`` of every module that has it after each ``optimizer.step()``, without
+    recording gradients. :func:`tauflow.training.train` does so by itself; a training loop of one's
+    own calls this once, after building the optimizer.
+
+    Returns:
+        A handle whose ``remove()`` ends it.
+    """
+    projections: list[Callable[[], None]] = [
+        method
+        for module in model.modules()
+        if callable(method := getattr(module, "project_", None))
+    ]
+
+    @torch.no_grad()
+    def project(*_: Any) -> None:
+        for method in projections:
+            method()
+
+    return optimizer.register_step_post_hook(project)

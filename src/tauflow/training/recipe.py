@@ -1,0 +1,177 @@
+"""How to train: the optimizer, its schedule, clipping, batches and selection, as checked data."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tauflow.checks import at_least, one_of
+from tauflow.errors import ArgumentError, SpecificationError
+from tauflow.registry import nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One training protocol.
+
+    ``None`` stands for "the optimizer's own default", or for "not used". An option that the rest of
+    the recipe would ignore is refused, so that a recipe says what happens and nothing else.
+
+    Args:
+        optimizer: ``"adam"``, ``"adamw"`` or ``"rmsprop"``.
+        lr: base learning rate.
+        betas: decay rates of Adam's two moments, each in [0, 1).
+        eps: added to the denominator of the update. PyTorch and TensorFlow 1 use 1e-8, Keras 1e-7.
+        rho: decay rate of RMSprop's average, in [0, 1). PyTorch uses 0.99, Keras 0.9.
+        weight_decay: the optimizer's own decay: decoupled for AdamW, added to the gradient else.
+        l2: factor of the sum of squares, added to the loss, of the tensors that the modules of the
+            model list in ``l2_parameters()``.
+        schedule: ``"constant"`` or ``"exponential"``.
+        decay: factor on the learning rate per epoch, in (0, 1]; for ``"exponential"``.
+        schedule_interval: ``"epoch"``: lr * decay^e in the e-th epoch, counted from 0. ``"step"``:
+            lr * decay^(s / floor(n / batch_size)) at step s, counted from 0, with n training
+            sequences.
+        clip: ``"none"``; ``"norm"``: the gradient as a whole; ``"per_tensor"``: the gradient of
+            each parameter separately (``clipnorm`` in Keras).
+        clip_norm: largest norm that clipping leaves alone.
+        epochs: passes over the training data.
+        batch_size: sequences per step.
+        drop_last: leave out the last batch of an epoch if it is smaller.
+        shuffle: draw a new order of the training sequences in every epoch.
+        select: ``"best"``: the weights with the best validation metric, the earliest if several
+            tie; ``"last"``: those after the last epoch.
+        score_last_epoch: whether the weights after the last epoch may be selected. ``False``
+            reproduces scripts that evaluate at the start of an epoch.
+        eval_batch_size: sequences per step of an evaluation.
+
+    Raises:
+        ArgumentError: a value is outside its range, or two options contradict each other.
+        UnknownNameError: a choice does not exist.
+    """
+
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+    rho: float | None = None
+    weight_decay: float = 0.0
+    l2: float = 0.0
+    schedule: str = "constant"
+    decay: float | None = None
+    schedule_interval: str = "epoch"
+    clip: str = "none"
+    clip_norm: float | None = None
+    epochs: int = 100
+    batch_size: int = 64
+    drop_last: bool = False
+    shuffle: bool = True
+    select: str = "best"
+    score_last_epoch: bool = True
+    eval_batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_numbers()
+        self._check_pairs()
+
+    def _check_choices(self) -> None:
+        one_of(("adam", "adamw", "rmsprop"), optimizer=self.optimizer)
+        one_of(("constant", "exponential"), schedule=self.schedule)
+        one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
+        one_of(("none", "norm", "per_tensor"), clip=self.clip)
+        one_of(("best", "last"), select=self.select)
+        for name in ("drop_last", "shuffle", "score_last_epoch"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def _check_numbers(self) -> None:
+        at_least(1, epochs=self.epochs)
+        at_least(1, batch_size=self.batch_size)
+        at_least(1, eval_batch_size=self.eval_batch_size)
+        _number("lr", self.lr, above=0.0)
+        _number("weight_decay", self.weight_decay, low=0.0)
+        _number("l2", self.l2, low=0.0)
+        if self.eps is not None:
+            _number("eps", self.eps, above=0.0)
+        if self.rho is not None:
+            _number("rho", self.rho, low=0.0, below=1.0)
+        if self.decay is not None:
+            _number("decay", self.decay, above=0.0, high=1.0)
+        if self.clip_norm is not None:
+            _number("clip_norm", self.clip_norm, above=0.0)
+        if self.betas is not None:
+            if not isinstance(self.betas, tuple) or len(self.betas) != 2:
+                raise ArgumentError(f"betas must be a tuple of two numbers, got {self.betas!r}.")
+            for beta in self.betas:
+                _number("betas", beta, low=0.0, below=1.0)
+
+    def _check_pairs(self) -> None:
+        if self.betas is not None and self.optimizer == "rmsprop":
+            raise ArgumentError("betas belong to Adam, but optimizer='rmsprop'. Use rho instead.")
+        if self.rho is not None and self.optimizer != "rmsprop":
+            raise ArgumentError(
+                f"rho belongs to RMSprop, but optimizer={self.optimizer!r}. Use betas instead."
+            )
+        if (self.schedule == "exponential") != (self.decay is not None):
+            raise ArgumentError(
+                f"schedule={self.schedule!r} contradicts decay={self.decay!r}. "
+                "Give a decay with schedule='exponential', and only then."
+            )
+        if (self.clip != "none") != (self.clip_norm is not None):
+            raise ArgumentError(
+                f"clip={self.clip!r} contradicts clip_norm={self.clip_norm!r}. "
+                "Give a clip_norm with clip='norm' or 'per_tensor', and only then."
+            )
+        if not self.score_last_epoch and (self.select == "last" or self.epochs < 2):
+            raise ArgumentError(
+                "score_last_epoch=False leaves no epoch to select with "
+                f"select={self.select!r} and epochs={self.epochs}. "
+                "Set select='best' and epochs to at least 2."
+            )
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> "Recipe":
+        """Build a recipe from a table, as read from TOML or JSON.
+
+        Raises:
+            SpecificationError: a key is not a field of the recipe.
+        """
+        known = [field.name for field in fields(cls)]
+        for key in options:
+            if key not in known:
+                raise SpecificationError(
+                    f"a recipe has no option {key!r}.{nearest(key, known)} "
+                    f"Known: {', '.join(known)}."
+                )
+        values = dict(options)
+        if isinstance(values.get("betas"), list):  # TOML and JSON have no tuples
+            values["betas"] = tuple(values["betas"])
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
+        values = asdict(self)
+        if self.betas is not None:
+            values["betas"] = list(self.betas)
+        return values
+
+
+def _number(
+    name: str,
+    value: object,
+    *,
+    low: float = -math.inf,
+    above: float = -math.inf,
+    high: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Refuse anything but a finite number with low <= value <= high and above < value < below."""
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if numeric and low <= value <= high and above < value < below:  # type: ignore[operator]
+        return
+    limits = [
+        f"{sign} {limit:g}"
+        for sign, limit in ((">=", low), (">", above), ("<=", high), ("<", below))
+        if math.isfinite(limit)
+    ]
+    raise ArgumentError(f"{name} must be a finite number {' and '.join(limits)}, got {value!r}.")

@@ -1,0 +1,57 @@
+"""What a training run reports."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run went, and how well the selected weights do.
+
+    Args:
+        history: one dict per epoch: ``epoch`` (from 1), ``step`` (steps so far), ``lr`` (of the
+            last step), ``train_loss`` (mean over the valid entries of the epoch, in training mode,
+            without the l2 penalty), ``valid`` and ``test`` (the metric after the epoch, or None)
+            and ``seconds`` (training and evaluation).
+        best_epoch: the epoch whose weights were selected.
+        valid: the metric on the validation data after that epoch.
+        test: the metric on the test data after that epoch.
+        last_test: the metric on the test data after the last epoch.
+        seconds: sum over the epochs.
+        seconds_per_epoch: mean over the epochs.
+        parameters: number of trainable scalars.
+        epochs: number of epochs.
+    """
+
+    history: tuple[dict[str, Any], ...]
+    best_epoch: int
+    valid: float | None
+    test: float | None
+    last_test: float | None
+    seconds: float
+    seconds_per_epoch: float
+    parameters: int
+    epochs: int
+
+    @classmethod
+    def from_history(
+        cls, history: list[dict[str, Any]], *, best_epoch: int, parameters: int
+    ) -> "TrainingResult":
+        """Summarise a history of at least one epoch."""
+        seconds = sum(row["seconds"] for row in history)
+        selected = history[best_epoch - 1]
+        return cls(
+            history=tuple(history),
+            best_epoch=best_epoch,
+            valid=selected["valid"],
+            test=selected["test"],
+            last_test=history[-1]["test"],
+            seconds=seconds,
+            seconds_per_epoch=seconds / len(history),
+            parameters=parameters,
+            epochs=len(history),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as JSON can hold it."""
+        return {**asdict(self), "history": [dict(row) for row in self.history]}

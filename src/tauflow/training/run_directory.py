@@ -1,0 +1,156 @@
+"""The directory of one training run: what it is, how it went, where it stands, its best weights."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.errors import CheckpointError
+
+from .checkpoint import (
+    Checkpoint,
+    hash_tensors,
+    read_checkpoint,
+    read_tensors,
+    write_atomically,
+    write_checkpoint,
+    write_tensors,
+)
+
+
+class RunDirectory:
+    """Files of one run.
+
+    ``run.json`` says what the run is, ``log.jsonl`` has one line per epoch, ``last.safetensors`` is
+    the checkpoint and ``best.safetensors`` holds the best weights so far. The checkpoint is written
+    before the two that follow from it, so that a run killed in between loses nothing:
+    :meth:`resume` brings them up to date.
+
+    Args:
+        path: the directory; made if needed.
+        description: what tells this run from others, as JSON can hold it.
+    """
+
+    def __init__(self, path: Path, description: Mapping[str, Any]) -> None:
+        self.path = path
+        # Through JSON and back, so that it compares equal to what was read.
+        self.description: dict[str, Any] = json.loads(json.dumps(description))
+        self._run, self._log = path / "run.json", path / "log.jsonl"
+        self._last, self._best = path / "last.safetensors", path / "best.safetensors"
+
+    def start(self) -> None:
+        """Claim the directory for a new run.
+
+        Raises:
+            CheckpointError: the directory holds a run already.
+        """
+        for file in (self._run, self._log, self._last, self._best):
+            if file.exists():
+                raise CheckpointError(
+                    f"{self.path} holds a run already ({file.name}). Pass resume=True to continue "
+                    "it, or choose another directory."
+                )
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
+
+    def resume(self) -> Checkpoint | None:
+        """Return the checkpoint to continue from, or start if the directory holds no run yet.
+
+        Raises:
+            CheckpointError: the directory holds another run, or a damaged one.
+        """
+        if not self._run.exists():
+            self.start()
+            return None
+        self._compare_description()
+        if not self._last.exists():  # killed before the first checkpoint
+            return None
+        checkpoint = read_checkpoint(self._last)
+        if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
+            self._write_best(checkpoint)  # it may have died between the two files
+        lines = "".join(json.dumps(row) + "\n" for row in checkpoint.history)
+        write_atomically(self._log, lines.encode())
+        return checkpoint
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Put the state after an epoch on disk."""
+        write_checkpoint(self._last, checkpoint)
+        if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
+            self._write_best(checkpoint)
+        if checkpoint.history:
+            with self._log.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(checkpoint.history[-1]) + "\n")
+
+    def best_weights(self, epoch: int) -> dict[str, Tensor]:
+        """Return the best weights, those after ``epoch``.
+
+        Raises:
+            CheckpointError: the file is unreadable, or holds the weights of another epoch.
+        """
+        weights, facts = read_tensors(self._best, "weights")
+        if facts["epoch"] != epoch:
+            raise CheckpointError(
+                f"{self._best} holds the weights of epoch {facts['epoch']}, but the best epoch was "
+                f"{epoch}. Restore the directory from a copy, or delete it and train anew."
+            )
+        return weights
+
+    def _write_best(self, checkpoint: Checkpoint) -> None:
+        facts = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
+        write_tensors(self._best, "weights", checkpoint.model, facts)
+
+    def _compare_description(self) -> None:
+        try:
+            found = json.loads(self._run.read_bytes())
+            flat_found = _flat(found)
+        except (ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"{self._run} is damaged. Restore it from a copy, or delete {self.path} and train "
+                "anew."
+            ) from error
+        now = _flat(self.description)
+        differences = [
+            f"{key} was {flat_found.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
+            for key in sorted(flat_found.keys() | now.keys())
+            if flat_found.get(key) != now.get(key)
+        ]
+        if differences:
+            raise CheckpointError(
+                f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
+                "run was called, or choose another directory."
+            )
+
+
+def fingerprint(
+    model: nn.Module, splits: Mapping[str, SequenceBatch | None]
+) -> dict[str, str | None]:
+    """Return digests of a model's structure and of the data: a run resumes with the same ones.
+
+    The model's values are left out, as resuming replaces them.
+    """
+    shapes = [f"{k}:{v.dtype}:{tuple(v.shape)}" for k, v in model.state_dict().items()]
+    structure = hashlib.blake2b("\n".join(shapes).encode(), digest_size=16).hexdigest()
+    digests: dict[str, str | None] = {"model": structure}
+    for name, split in splits.items():
+        digests[name] = None if split is None else hash_tensors(_tensors(split))
+    return digests
+
+
+def _tensors(split: SequenceBatch) -> dict[str, Tensor]:
+    values = {field.name: getattr(split, field.name) for field in fields(split)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

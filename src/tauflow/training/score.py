@@ -1,0 +1,129 @@
+"""What losses and metrics share: compare predictions with targets, entry by entry, where valid."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tauflow.batch import SequenceBatch
+from tauflow.checks import shape_error
+from tauflow.errors import ArgumentError, DataError, DtypeError
+
+
+@dataclass(frozen=True)
+class Score:
+    """A comparison of predictions with targets that averages over entries.
+
+    Args:
+        name: what it is called.
+        target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
+            integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit.
+        compare: maps predictions (..., O) and targets that fit them to one number per entry.
+        higher_is_better: whether a larger mean is a better one.
+    """
+
+    name: str
+    target: str
+    compare: Callable[[Tensor, Tensor], Tensor]
+    higher_is_better: bool = False
+
+    def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+        """Return the mean over the valid entries of a batch.
+
+        Args:
+            prediction: (B, T, O) for one per step, (B, O) for one per sequence.
+            batch: the targets, and which of them count: where ``y_mask``, else ``mask``, is true.
+                One prediction per sequence always counts.
+
+        Raises:
+            DataError: no entry is valid.
+            ShapeError: targets and predictions do not fit.
+        """
+        return self.mean(self.entries(prediction, batch))
+
+    def mean(self, entries: Tensor) -> Tensor:
+        """Return the mean of entries, of which there must be some."""
+        if entries.numel() == 0:
+            raise DataError(
+                f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
+                "step. Leave out such sequences, or take larger batches."
+            )
+        return entries.mean()
+
+    def entries(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+        """Return one number per valid entry; for its arguments see :meth:`__call__`."""
+        self._check_fit(prediction, batch)
+        valid = _valid(self.name, prediction, batch)
+        if valid is None:
+            return self.compare(prediction, batch.y)
+        # Selecting first keeps whatever stands in the padding out of the gradients too.
+        return self.compare(prediction[valid], batch.y[valid])
+
+    def check_targets(self, split: str, batch: SequenceBatch) -> None:
+        """Refuse targets that this score cannot be computed from.
+
+        Args:
+            split: what to call the data in a message.
+            batch: the data.
+
+        Raises:
+            DtypeError: targets have the wrong dtype.
+            DataError: a target that counts is outside its range, or not finite.
+        """
+        y, where = batch.y, f"{self.name}: the targets of the {split} data"
+        if self.target == "values" and not y.is_floating_point():
+            raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
+        if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
+            raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
+        valid = batch.mask if batch.y_mask is None else batch.y_mask
+        # A target per sequence has no step axis for a mask to select from.
+        y = y[valid] if valid is not None and y.shape[:2] == valid.shape else y
+        if self.target == "binary" and not bool(((y >= 0) & (y <= 1)).all()):
+            raise DataError(f"{where} must lie between 0 and 1. Map the two classes to 0 and 1.")
+        if self.target == "classes" and not bool((y >= 0).all()):
+            raise DataError(f"{where} hold a negative class. Mark missing targets in y_mask.")
+        if not bool(torch.isfinite(y).all()):
+            raise DataError(f"{where} are not all finite. Mark missing targets in y_mask.")
+
+    def _check_fit(self, prediction: Tensor, batch: SequenceBatch) -> None:
+        expected_axes = batch.x.shape[: prediction.ndim - 1]
+        if prediction.ndim not in (2, 3) or prediction.shape[:-1] != expected_axes:
+            raise shape_error(
+                self.name,
+                "prediction",
+                prediction,
+                f"(B, T, O) or (B, O) with (B, T) = {tuple(batch.x.shape[:2])}",
+                "Return one vector per step or one per sequence from the model.",
+            )
+        if self.target == "binary" and prediction.shape[-1] != 1:
+            raise shape_error(
+                self.name, "prediction", prediction, "a single output", "Use output_size=1."
+            )
+        fits = batch.y.shape == prediction.shape[:-1] and (
+            self.target == "classes" or prediction.shape[-1] == 1
+        )
+        if not fits and (self.target == "classes" or batch.y.shape != prediction.shape):
+            raise shape_error(
+                self.name,
+                "y",
+                batch.y,
+                f"one that fits predictions of shape {tuple(prediction.shape)}",
+                "Match the model's output size, and whether it returns a sequence.",
+            )
+        if self.target == "values" and batch.y.dtype != prediction.dtype:
+            raise DtypeError(
+                f"{self.name}: y has dtype {batch.y.dtype}, predictions have {prediction.dtype}. "
+                "Convert the data, or the model, so that they agree."
+            )
+
+
+def _valid(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
+    if prediction.ndim == 3:
+        return batch.mask if batch.y_mask is None else batch.y_mask
+    if batch.y_mask is not None:
+        raise ArgumentError(
+            f"{where}: y_mask marks single steps, but the model predicts once per sequence. "
+            "Drop y_mask, or return a prediction per step."
+        )
+    return None

@@ -1,0 +1,20 @@
+"""Who may synapse onto whom: immutable descriptions of sparse and layered networks."""
+
+from .base import AbstractWiring, Synapses
+from .catalog import WIRINGS, wiring_from_dict
+from .full import FullyConnected
+from .graph import to_networkx
+from .ncp import NCP, AutoNCP
+from .random_sparse import RandomSparse
+
+__all__ = [
+    "NCP",
+    "WIRINGS",
+    "AbstractWiring",
+    "AutoNCP",
+    "FullyConnected",
+    "RandomSparse",
+    "Synapses",
+    "to_networkx",
+    "wiring_from_dict",
+]

@@ -1,0 +1,127 @@
+"""What a wiring is: a description of who may synapse onto whom, and the synapses it builds."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow.checks import at_least
+from tauflow.errors import WiringError
+
+Layers = list[tuple[str, list[int]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Synapses:
+    """The synapses of one network: +1 excitatory, -1 inhibitory, 0 none.
+
+    Args:
+        recurrent: int8, (N, N), from neuron (row) to neuron (column).
+        sensory: int8, (D, N), from input feature (row) to neuron (column).
+
+    Raises:
+        WiringError: a matrix has the wrong dtype, shape or values.
+    """
+
+    recurrent: Tensor
+    sensory: Tensor
+
+    def __post_init__(self) -> None:
+        for name, matrix in (("recurrent", self.recurrent), ("sensory", self.sensory)):
+            if matrix.dtype != torch.int8:
+                raise WiringError(
+                    f"Synapses: {name} has dtype {matrix.dtype}, expected torch.int8. "
+                    f"Convert it with {name}.to(torch.int8)."
+                )
+            if matrix.ndim != 2 or matrix.shape[1] != self.recurrent.shape[0]:
+                raise WiringError(
+                    f"Synapses: {name} has shape {tuple(matrix.shape)} beside "
+                    f"{self.recurrent.shape[0]} neurons, expected recurrent (N, N) and "
+                    "sensory (D, N). Rows are sources, columns are targets."
+                )
+            if matrix.numel() and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1:
+                raise WiringError(
+                    f"Synapses: {name} has entries from {int(matrix.min())} to "
+                    f"{int(matrix.max())}, expected -1, 0 and 1. Keep the signs only."
+                )
+
+    @property
+    def synapse_count(self) -> int:
+        """Number of synapses between neurons."""
+        return int(self.recurrent.count_nonzero())
+
+    @property
+    def sensory_synapse_count(self) -> int:
+        """Number of synapses from input features to neurons."""
+        return int(self.sensory.count_nonzero())
+
+
+class AbstractWiring(ABC):
+    """An immutable description of a network's synapses, compared and hashed by value.
+
+    A subclass is a frozen dataclass whose compared fields are its constructor's arguments; it calls
+    :meth:`_freeze` once in ``__init__`` and draws its synapses in :meth:`build`. The output of the
+    network is read from the first ``output_size`` neurons.
+    """
+
+    kind: ClassVar[str]
+    """Name of the wiring in :data:`tauflow.wirings.WIRINGS`."""
+
+    units: int
+    """Number of neurons N."""
+    output_size: int
+    """Number of output neurons: neurons 0 to ``output_size - 1``."""
+
+    @abstractmethod
+    def build(self, input_size: int) -> Synapses:
+        """Return the synapses for ``input_size`` features; the same ones at every call."""
+
+    def layers(self) -> Layers:
+        """Return names and neurons of the layers, from the input to the output.
+
+        A wiring without layers has one, called ``"neurons"``.
+        """
+        return [("neurons", list(range(self.units)))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the arguments, for JSON; :func:`wiring_from_dict` reads it back."""
+        return {"kind": self.kind} | {
+            field.name: getattr(self, field.name)
+            for field in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+            if field.compare
+        }
+
+    def _freeze(self, **values: int | float) -> None:
+        """Set the fields of a frozen dataclass that writes its own ``__init__``."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def output_size_within(units: int, output_size: int | None) -> int:
+    """Return the number of output neurons, all of them by default.
+
+    Raises:
+        WiringError: there are fewer neurons than outputs.
+    """
+    if output_size is None:
+        return units
+    if at_least(1, output_size=output_size) > units:
+        raise WiringError(
+            f"output_size={output_size} asks for more outputs than there are neurons ({units}). "
+            f"Raise units to {output_size} or lower output_size."
+        )
+    return output_size
+
+
+def polarities(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.int8]:
+    """Draw signs of which two in three are excitatory, as layer-less wirings have them."""
+    return rng.choice([-1, 1, 1], shape).astype(np.int8)
+
+
+def synapses(recurrent: NDArray[np.int8], sensory: NDArray[np.int8]) -> Synapses:
+    """Hand two NumPy matrices over as synapses."""
+    return Synapses(torch.from_numpy(recurrent), torch.from_numpy(sensory))

@@ -1,0 +1,51 @@
+"""The wirings by name, and the way back from a dictionary."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from tauflow.errors import WiringError
+from tauflow.registry import Registry, nearest
+
+from .base import AbstractWiring
+from .full import FullyConnected
+from .ncp import NCP, AutoNCP
+from .random_sparse import RandomSparse
+
+WIRINGS: Registry[type[AbstractWiring]] = Registry(
+    "wiring", {wiring.kind: wiring for wiring in (FullyConnected, RandomSparse, NCP, AutoNCP)}
+)
+"""Every wiring by its ``kind``."""
+
+
+def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
+    """Build the wiring that :meth:`AbstractWiring.to_dict` described.
+
+    Args:
+        description: ``"kind"`` and the arguments of that kind's constructor.
+
+    Raises:
+        UnknownNameError: the kind is not in :data:`WIRINGS`.
+        WiringError: the kind or an argument is missing, or an argument is unknown.
+    """
+    if "kind" not in description:
+        raise WiringError(
+            f"wiring description {dict(description)!r} has no 'kind'. "
+            f"Add one of: {', '.join(sorted(WIRINGS))}."
+        )
+    arguments = {name: value for name, value in description.items() if name != "kind"}
+    wiring = WIRINGS[description["kind"]]
+    known = inspect.signature(wiring).parameters
+    for name in arguments:
+        if name not in known:
+            raise WiringError(
+                f"wiring {wiring.kind!r} has no argument {name!r}.{nearest(name, known)} "
+                f"It takes: {', '.join(known)}."
+            )
+    required = {name for name, argument in known.items() if argument.default is argument.empty}
+    if missing := sorted(required - set(arguments)):
+        raise WiringError(
+            f"wiring {wiring.kind!r} lacks {', '.join(missing)}. Add it to the description."
+        )
+    built: AbstractWiring = wiring(**arguments)
+    return built

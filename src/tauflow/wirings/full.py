@@ -1,0 +1,63 @@
+"""Every neuron synapses onto every neuron."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tauflow.checks import at_least
+
+from .base import AbstractWiring, Synapses, output_size_within, polarities, synapses
+
+
+@dataclass(frozen=True, init=False)
+class FullyConnected(AbstractWiring):
+    """Connect all inputs and all neurons to all neurons; two synapses in three are excitatory.
+
+    Source: Lechner et al. 2020, "Neural circuit policies enabling auditable autonomy" (the
+    fully-connected baseline); draws as in the authors' ``ncps`` 1.0.
+
+    Args:
+        units: neurons.
+        output_size: output neurons; all by default.
+        seed: seed of the polarities.
+        self_connections: whether a neuron may synapse onto itself.
+
+    Raises:
+        ArgumentError: a size is not a positive integer, or the seed is negative.
+        WiringError: ``output_size`` is above ``units``.
+    """
+
+    kind: ClassVar[str] = "fully-connected"
+
+    units: int
+    output_size: int
+    seed: int
+    self_connections: bool
+
+    def __init__(
+        self,
+        units: int,
+        output_size: int | None = None,
+        *,
+        seed: int = 1111,
+        self_connections: bool = True,
+    ) -> None:
+        self._freeze(
+            units=at_least(1, units=units),
+            output_size=output_size_within(units, output_size),
+            seed=at_least(0, seed=seed),
+            self_connections=self_connections,
+        )
+
+    def build(self, input_size: int) -> Synapses:
+        """Return the synapses for ``input_size`` features; the same ones at every call."""
+        at_least(1, input_size=input_size)
+        rng = np.random.default_rng(self.seed)
+        recurrent = np.zeros((self.units, self.units), np.int8)
+        # No polarity is drawn for a missing self-connection: the others would change with it.
+        allowed = np.full_like(recurrent, True, bool)
+        if not self.self_connections:
+            np.fill_diagonal(allowed, False)
+        recurrent[allowed] = polarities(rng, int(allowed.sum()))
+        return synapses(recurrent, polarities(rng, (input_size, self.units)))

@@ -1,0 +1,39 @@
+"""A wiring as a graph, for drawing it and for the algorithms of networkx."""
+
+from typing import TYPE_CHECKING
+
+from .base import AbstractWiring
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def to_networkx(wiring: AbstractWiring, input_size: int) -> "nx.DiGraph":
+    """Return the directed graph of a wiring's synapses.
+
+    Nodes are ``"sensory_0"``, ... for input features and ``"neuron_0"``, ... for neurons. Each has
+    ``kind`` (``"sensory"``, or the name of its layer), ``layer`` (0 for the inputs, then 1, 2 and
+    so on), ``index`` (feature or neuron) and ``output`` (whether the network's output is read from
+    it). Edges have ``polarity``, +1 or -1.
+
+    Args:
+        wiring: the wiring to build.
+        input_size: number of input features.
+    """
+    import networkx as nx  # only here: importing tauflow stays light
+
+    graph = nx.DiGraph()
+    for index in range(input_size):
+        graph.add_node(f"sensory_{index}", kind="sensory", layer=0, index=index, output=False)
+    for layer, (kind, neurons) in enumerate(wiring.layers(), start=1):
+        for index in neurons:
+            output = index < wiring.output_size
+            graph.add_node(f"neuron_{index}", kind=kind, layer=layer, index=index, output=output)
+
+    built = wiring.build(input_size)
+    for prefix, matrix in (("sensory", built.sensory), ("neuron", built.recurrent)):
+        for source, target in matrix.nonzero().tolist():
+            graph.add_edge(
+                f"{prefix}_{source}", f"neuron_{target}", polarity=int(matrix[source, target])
+            )
+    return graph

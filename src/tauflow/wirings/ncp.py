@@ -1,0 +1,227 @@
+"""Neural circuit policies: sensory, inter, command and motor neurons, sparsely connected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.checks import at_least, within
+from tauflow.errors import WiringError
+
+from .base import AbstractWiring, Layers, Synapses, synapses
+
+
+@dataclass(frozen=True, init=False)
+class NCP(AbstractWiring):
+    """Four layers after the nerves of C. elegans: inputs, inter, command and motor neurons.
+
+    Each input synapses onto some inter neurons, each inter neuron onto some command neurons,
+    command neurons onto each other, and each motor neuron hears some command neurons. About half of
+    the synapses are excitatory. Neurons are numbered motor first, then command, then inter, so that
+    the output is the first ``motor`` neurons.
+
+    Source: Lechner et al. 2020, "Neural circuit policies enabling auditable autonomy", Methods;
+    draws as in the authors' ``ncps`` 1.0.
+    Differs from the code: a command neuron that no inter neuron chose gets as many inputs as the
+    others have on average, as inter and motor neurons do; the code allows it at most ``command``.
+
+    Args:
+        inter: inter neurons.
+        command: command neurons.
+        motor: motor neurons; they are the output.
+        sensory_fanout: inter neurons that each input synapses onto.
+        inter_fanout: command neurons that each inter neuron synapses onto.
+        recurrent_command_synapses: draws of a synapse among command neurons; repeated pairs count
+            once.
+        motor_fanin: command neurons that each motor neuron hears.
+        seed: seed of targets and polarities, from 0 to 2**32 - 1.
+
+    Raises:
+        ArgumentError: a number is not an integer or is too small.
+        WiringError: a layer has too few neurons, or the seed is too large.
+    """
+
+    kind: ClassVar[str] = "ncp"
+
+    inter: int
+    command: int
+    motor: int
+    sensory_fanout: int
+    inter_fanout: int
+    recurrent_command_synapses: int
+    motor_fanin: int
+    seed: int
+    units: int = field(repr=False, compare=False)
+    output_size: int = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        inter: int,
+        command: int,
+        motor: int,
+        *,
+        sensory_fanout: int,
+        inter_fanout: int,
+        recurrent_command_synapses: int,
+        motor_fanin: int,
+        seed: int = 22222,
+    ) -> None:
+        self._freeze(
+            inter=at_least(1, inter=inter),
+            command=at_least(1, command=command),
+            motor=at_least(1, motor=motor),
+            sensory_fanout=at_least(1, sensory_fanout=sensory_fanout),
+            inter_fanout=at_least(1, inter_fanout=inter_fanout),
+            recurrent_command_synapses=at_least(
+                0, recurrent_command_synapses=recurrent_command_synapses
+            ),
+            motor_fanin=at_least(1, motor_fanin=motor_fanin),
+            seed=_legacy_seed(seed),
+            units=inter + command + motor,
+            output_size=motor,
+        )
+        _enough_neurons("inter", inter, "sensory_fanout", sensory_fanout)
+        _enough_neurons("command", command, "inter_fanout", inter_fanout)
+        _enough_neurons("command", command, "motor_fanin", motor_fanin)
+
+    def layers(self) -> Layers:
+        """Return inter, command and motor neurons."""
+        first_inter = self.motor + self.command
+        return [
+            ("inter", list(range(first_inter, self.units))),
+            ("command", list(range(self.motor, first_inter))),
+            ("motor", list(range(self.motor))),
+        ]
+
+    def build(self, input_size: int) -> Synapses:
+        """Return the synapses for ``input_size`` features; the same ones at every call."""
+        at_least(1, input_size=input_size)
+        inter, command, motor = (neurons for _, neurons in self.layers())
+        recurrent = np.zeros((self.units, self.units), np.int8)
+        sensory = np.zeros((input_size, self.units), np.int8)
+
+        rng = np.random.RandomState(self.seed)  # the legacy generator, as ncps uses
+        _connect(rng, sensory, range(input_size), inter, self.sensory_fanout)
+        _connect(rng, recurrent, inter, command, self.inter_fanout)
+        for _ in range(self.recurrent_command_synapses):
+            source, target = rng.choice(command), rng.choice(command)
+            recurrent[source, target] = _polarity(rng)
+        # Motor neurons choose their sources, so the matrix is seen from the target's side.
+        _connect(rng, recurrent.T, motor, command, self.motor_fanin)
+        return synapses(recurrent, sensory)
+
+
+@dataclass(frozen=True, init=False)
+class AutoNCP(AbstractWiring):
+    """An :class:`NCP` whose layers and fan-outs follow from three numbers.
+
+    Of the neurons that are not motor neurons, 40 % are command neurons and the rest inter neurons;
+    each fan-out is ``1 - sparsity`` of the layer it reaches, and at least one.
+
+    Source: ``AutoNCP`` of the authors' ``ncps`` 1.0; no paper states the rule.
+
+    Args:
+        units: neurons; at least ``output_size + 3``.
+        output_size: motor neurons.
+        sparsity: share of the synapses left out, from 0.1 to 1.
+        seed: seed of targets and polarities, from 0 to 2**32 - 1.
+
+    Raises:
+        ArgumentError: a size is not a positive integer, or the sparsity is out of range.
+        WiringError: too few neurons are left for the inter and command layers, or the seed is too
+            large.
+    """
+
+    kind: ClassVar[str] = "auto-ncp"
+
+    units: int
+    output_size: int
+    sparsity: float
+    seed: int
+
+    def __init__(
+        self, units: int, output_size: int, sparsity: float = 0.5, *, seed: int = 22222
+    ) -> None:
+        self._freeze(
+            units=at_least(1, units=units),
+            output_size=at_least(1, output_size=output_size),
+            sparsity=within(0.1, 1.0, sparsity=sparsity),
+            seed=_legacy_seed(seed),
+        )
+        if units < output_size + 3:
+            raise WiringError(
+                f"AutoNCP: {units} units with {output_size} motor neurons leave "
+                f"{units - output_size} for the inter and command layers, which need at least 3. "
+                f"Raise units to {output_size + 3} or more, or lower output_size."
+            )
+
+    @property
+    def ncp(self) -> NCP:
+        """The same wiring with every number spelt out."""
+        density = 1.0 - self.sparsity
+        others = self.units - self.output_size
+        command = max(int(0.4 * others), 1)
+        inter = others - command
+        return NCP(
+            inter,
+            command,
+            self.output_size,
+            sensory_fanout=max(int(inter * density), 1),
+            inter_fanout=max(int(command * density), 1),
+            recurrent_command_synapses=max(int(command * density * 2), 1),
+            motor_fanin=max(int(command * density), 1),
+            seed=self.seed,
+        )
+
+    def layers(self) -> Layers:
+        """Return inter, command and motor neurons."""
+        return self.ncp.layers()
+
+    def build(self, input_size: int) -> Synapses:
+        """Return the synapses for ``input_size`` features; the same ones at every call."""
+        return self.ncp.build(input_size)
+
+
+def _polarity(rng: np.random.RandomState) -> int:
+    return int(rng.choice([-1, 1]))
+
+
+def _connect(
+    rng: np.random.RandomState,
+    matrix: NDArray[np.int8],
+    choosers: Sequence[int],
+    choices: Sequence[int],
+    number: int,
+) -> None:
+    """Let every chooser (row) take ``number`` distinct choices (columns), forgetting no choice.
+
+    A choice that nobody took then takes as many choosers as the others have on average.
+    """
+    taken: set[int] = set()
+    for chooser in choosers:
+        for choice in rng.choice(choices, size=number, replace=False):
+            matrix[chooser, choice] = _polarity(rng)
+            taken.add(int(choice))
+    average = max(int(len(choosers) * number / len(choices)), 1)
+    for choice in (choice for choice in choices if choice not in taken):
+        for chooser in rng.choice(choosers, size=average, replace=False):
+            matrix[chooser, choice] = _polarity(rng)
+
+
+def _enough_neurons(layer: str, size: int, option: str, asked: int) -> None:
+    if asked > size:
+        raise WiringError(
+            f"NCP: the {layer} layer has too few neurons: {option}={asked} distinct ones are asked "
+            f"for, but {layer}={size}. Raise {layer} to {asked} or lower {option}."
+        )
+
+
+def _legacy_seed(seed: int) -> int:
+    if at_least(0, seed=seed) >= 2**32:
+        raise WiringError(
+            f"seed={seed} is too large: NCP wirings take one from 0 to 2**32 - 1. "
+            "Choose a smaller seed."
+        )
+    return seed

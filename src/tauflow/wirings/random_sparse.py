@@ -1,0 +1,75 @@
+"""A random part of all synapses."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.checks import at_least, within
+from tauflow.errors import WiringError
+
+from .base import AbstractWiring, Synapses, output_size_within, polarities, synapses
+
+
+@dataclass(frozen=True, init=False)
+class RandomSparse(AbstractWiring):
+    """Keep a random ``1 - sparsity`` of all synapses; two in three are excitatory.
+
+    Source: Lechner et al. 2020, "Neural circuit policies enabling auditable autonomy" (the sparse
+    baseline); draws as in ``Random`` of the authors' ``ncps`` 1.0.
+
+    Args:
+        units: neurons.
+        output_size: output neurons; all by default.
+        sparsity: share of the synapses left out, from 0 to below 1.
+        seed: seed of pairs and polarities.
+
+    Raises:
+        ArgumentError: a size is not a positive integer, the seed is negative, or the sparsity is
+            not a number from 0 to 1.
+        WiringError: ``output_size`` is above ``units``, or nothing would be connected.
+    """
+
+    kind: ClassVar[str] = "random-sparse"
+
+    units: int
+    output_size: int
+    sparsity: float
+    seed: int
+
+    def __init__(
+        self,
+        units: int,
+        output_size: int | None = None,
+        *,
+        sparsity: float = 0.5,
+        seed: int = 1111,
+    ) -> None:
+        if within(0, 1, sparsity=sparsity) == 1:
+            raise WiringError(
+                "RandomSparse: sparsity=1 leaves no synapse. Choose a sparsity below 1."
+            )
+        self._freeze(
+            units=at_least(1, units=units),
+            output_size=output_size_within(units, output_size),
+            sparsity=sparsity,
+            seed=at_least(0, seed=seed),
+        )
+
+    def build(self, input_size: int) -> Synapses:
+        """Return the synapses for ``input_size`` features; the same ones at every call."""
+        at_least(1, input_size=input_size)
+        rng = np.random.default_rng(self.seed)
+        recurrent = self._draw(rng, self.units, draws=1)
+        # ncps draws each sensory polarity twice and keeps the second; following it costs nothing
+        # and lets the wiring of a published network be rebuilt from its seed.
+        return synapses(recurrent, self._draw(rng, input_size, draws=2))
+
+    def _draw(self, rng: np.random.Generator, sources: int, *, draws: int) -> NDArray[np.int8]:
+        """Draw (sources, N) synapses, each polarity ``draws`` times, the last one counting."""
+        matrix = np.zeros(sources * self.units, np.int8)
+        number = round(matrix.size * (1 - self.sparsity))
+        chosen = rng.choice(matrix.size, size=number, replace=False)
+        matrix[chosen] = polarities(rng, (number, draws))[:, -1]
+        return matrix.reshape(sources, self.units)
