@@ -89,7 +89,7 @@ def _columns(graph: "nx.DiGraph", layers: list[list[str]]) -> "Positions":
             node: [positions[source][1] for source in graph.pred[node] if source in positions]
             for node in nodes
         }
-        nodes = sorted(nodes, key=lambda node: -fmean(heard[node] or [0.0]))  # noqa: B023
+        nodes = sorted(nodes, key=lambda node: -fmean(heard[node] or [0.0]))
         for rank, node in enumerate(nodes):
             # Short layers use the full height too, so that their synapses fan out.
             y = height * (0.5 - (rank + 0.5) / len(nodes))

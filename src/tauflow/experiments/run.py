@@ -1,7 +1,7 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from tauflow.data import TaskData, load_task
+from tauflow.data.card import TaskData
+from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import build
-from tauflow.training import Recipe, train
+from tauflow.training.loop import train
+from tauflow.training.recipe import Recipe
 
 from . import results
 from .results import DONE, FAILED, RunRecord
@@ -61,13 +63,39 @@ class Job:
 
     @property
     def hash(self) -> str:
-        """Hash of :attr:`config`."""
-        return results.config_hash(self.config)
+        """Hash of what was asked for.
+
+        Options at their defaults do not count, so that finished runs stay valid when the library
+        gains an option; nor does the size of evaluation batches, which changes no result.
+        """
+        recipe = _changed(self.recipe)
+        recipe.pop("eval_batch_size", None)
+        return results.config_hash(
+            {**self.config, "recipe": recipe, "model": _changed(self.model)}
+        )
 
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""
         row = self.row.replace("/", "-")
         return runs_dir / self.experiment / f"{row}-seed{self.seed}-{self.hash[:8]}"
+
+
+def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    return {
+        f.name: getattr(options, f.name)
+        for f in fields(options)
+        if getattr(options, f.name) != f.default
+    }
+
+
+def shortened(recipe: Recipe, epochs: int) -> Recipe:
+    """Return a recipe with another number of epochs.
+
+    A single epoch is scored whatever the recipe says of the last one: there is no other.
+    """
+    scored = recipe.score_last_epoch or epochs == 1
+    return replace(recipe, epochs=epochs, score_last_epoch=scored)
 
 
 def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = None) -> Job:
@@ -83,7 +111,7 @@ def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = 
         raise ArgumentError(
             f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
         )
-    recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs)
+    recipe = row.recipe if epochs is None else shortened(row.recipe, epochs)
     return Job(
         experiment=experiment.name,
         row=row.name,
@@ -98,7 +126,8 @@ def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = 
 
 def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
     """Load the data of a part; a second call in the same process is free."""
-    return _load(part.dataset, tuple(sorted(part.options.items())), data_dir)
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in part.options.items()}
+    return _load(part.dataset, tuple(sorted(options.items())), data_dir)
 
 
 @lru_cache(maxsize=2)

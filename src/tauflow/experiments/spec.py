@@ -6,7 +6,7 @@ from typing import Any
 
 from tauflow.errors import SpecificationError, TauflowError, UnknownNameError
 from tauflow.registry import nearest
-from tauflow.training import Recipe
+from tauflow.training.recipe import Recipe
 
 READY = "ready"
 PLANNED = "not implemented yet"

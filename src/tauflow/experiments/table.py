@@ -46,7 +46,8 @@ class Line:
         difference: (ours - published mean) / published std.
         epochs: run / published.
         time: wall time of a run.
-        verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names, or a dash.
+        verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
+            without a bound, or after fewer epochs than published.
         note: the row's note and where the paper quotes it from.
     """
 
@@ -99,10 +100,13 @@ def show_number(value: float | None, metric: str) -> str:
 
 
 def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> str:
-    """Format ``mean ± std (n)``."""
+    """Format ``mean ± std (n)``, both with the decimals of the mean."""
     text = show_number(mean, metric)
     if std is not None:
-        text += f" ± {show_number(std, metric) if std else '0'}"
+        decimals = len(text.partition(".")[2])
+        scale = 100.0 if metric in FRACTIONS else 1.0
+        exponent = "e" in text
+        text += f" ± {std:.2g}" if exponent else f" ± {scale * std:.{decimals}f}"
     return text if n is None else f"{text} ({n})"
 
 
@@ -136,7 +140,7 @@ def line(grid: Grid, row: Row) -> Line:
         difference=difference,
         epochs=f"{ours.epochs} / {row.recipe.epochs}" + (" (fewer)" if few else ""),
         time=duration(ours.seconds),
-        verdict=_verdict(row, ours.mean),
+        verdict=_NONE if few else _verdict(row, ours.mean),
         note="; ".join(notes),
     )
 

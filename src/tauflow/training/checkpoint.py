@@ -83,15 +83,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     tensors, facts = read_tensors(path, "checkpoint")
     optimizer = {int(index): dict(state) for index, state in facts.pop("optimizer").items()}
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "rng": {}}
+    model: dict[str, Tensor] = {}
+    rng: dict[str, Tensor] = {}
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
         if part == "optimizer":
             index, _, name = name.partition(".")
             optimizer[int(index)][name] = tensor
+        elif part == "model":
+            model[name] = tensor
         else:
-            parts[part][name] = tensor
-    return Checkpoint(**parts, optimizer=optimizer, **facts)
+            rng[name] = tensor
+    return Checkpoint(model=model, optimizer=optimizer, rng=rng, **facts)
 
 
 def write_tensors(
@@ -176,7 +179,7 @@ def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

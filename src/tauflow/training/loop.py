@@ -1,13 +1,13 @@
-"""The training loop: epochs of steps, an evaluation after each, the best weights in the end."""
+"""The training loop: epochs of steps, an evaluation after each, the selected weights in the end."""
 
 import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +30,8 @@ from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint
-from .score import Score
+
+Splits = dict[str, SequenceBatch | None]
 
 
 def train(
@@ -47,7 +48,7 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
 ) -> TrainingResult:
-    """Train a model, and leave it with the selected weights.
+    """Train a model, and leave it with the selected weights, in evaluation mode.
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O).
@@ -65,7 +66,7 @@ def train(
         loss: a name in :data:`LOSSES`.
         metric: a name in :data:`METRICS`.
         recipe: the protocol.
-        seed: of the order and of the model's random numbers.
+        seed: of the order and of the model's random numbers; 0 or larger.
         run_dir: where to keep ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none.
@@ -73,14 +74,14 @@ def train(
 
     Raises:
         ArgumentError: arguments contradict each other.
-        DataError: a split is empty, or its targets do not suit the loss.
+        DataError: a split is empty, or its targets do not suit the loss or the metric.
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite. The epochs before
             that one are in ``run_dir``.
     """
-    splits = {"train": train, "valid": valid, "test": test}
-    run = _Run(model, splits, LOSSES[loss], metric, recipe, at_least(0, seed=seed))
-    run.check()
+    splits: Splits = {"train": train, "valid": valid, "test": test}
+    at_least(0, seed=seed)
+    _check(model, splits, loss=loss, metric=metric, recipe=recipe)
     directory = None
     if run_dir is not None:
         description = {
@@ -93,5 +94,236 @@ def train(
         directory = RunDirectory(Path(run_dir), description)
     elif resume:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
-    with _own_random_numbers(run.device, seed):
-        return run.go(directory, resume=resume, progress=progress)
+    with _own_random_numbers(train.x.device, seed):
+        run = _Run(model, train, loss, recipe, seed)
+        selection = _Selection(metric, recipe)
+        if directory is not None:
+            _open(directory, run, selection, resume=resume)
+        done = len(run.history)
+        with progress_bar(recipe.epochs, done=done, wanted=progress) as show:
+            for epoch in range(done + 1, recipe.epochs + 1):
+                row = _one_epoch(run, epoch, splits, metric)
+                selection.consider(row, model)
+                if directory is not None:
+                    directory.save(_snapshot(run, selection))
+                show(row)
+    selection.restore(model)
+    model.eval()
+    return TrainingResult.from_history(
+        run.history,
+        best_epoch=selection.epoch or recipe.epochs,
+        parameters=sum(parameter.numel() for parameter in run.parameters),
+    )
+
+
+class _Run:
+    """A model being trained: what changes from step to step."""
+
+    def __init__(
+        self, model: nn.Module, data: SequenceBatch, loss: str, recipe: Recipe, seed: int
+    ) -> None:
+        self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
+        self.loss = LOSSES[loss]
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(recipe, self.parameters)
+        attach_constraints(model, self.optimizer)
+        self.step = 0
+        self.lr = recipe.lr
+        self.history: list[dict[str, Any]] = []
+
+    def train_epoch(self, epoch: int) -> float:
+        """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
+        self.model.train()
+        total, count = 0.0, 0
+        for batch in self._batches(epoch):
+            self.lr = learning_rate(
+                self.recipe, epoch=epoch - 1, step=self.step, sequences=len(self.data)
+            )
+            set_learning_rate(self.optimizer, self.lr)
+            value, entries = self._take_step(batch, epoch)
+            total += value * entries
+            count += entries
+        self._check_finite_parameters(epoch)
+        return total / count
+
+    def _take_step(self, batch: SequenceBatch, epoch: int) -> tuple[float, int]:
+        entries = self.loss.entries(predict(self.model, batch), batch)
+        loss = self.loss.mean(entries)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise NonFiniteError(f"the loss is {value} at {self._where(epoch)}")
+        self.optimizer.zero_grad()
+        if self.recipe.l2 > 0:
+            loss = loss + self.recipe.l2 * l2_penalty(self.model)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_gradients(self.parameters, self.recipe)
+        self.optimizer.step()
+        self.step += 1
+        return value, entries.numel()
+
+    def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
+        sequences, size = len(self.data), self.recipe.batch_size
+        stop = sequences - sequences % size if self.recipe.drop_last else sequences
+        if not self.recipe.shuffle:
+            for start in range(0, stop, size):
+                yield self.data[start : min(start + size, stop)]
+            return
+        generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
+        order = torch.randperm(sequences, generator=generator).to(self.data.x.device)
+        for indices in torch.split(order[:stop], size):
+            yield self.data[indices]
+
+    def _check_finite_parameters(self, epoch: int) -> None:
+        # A metric such as accuracy stays finite on NaN predictions, so this must look itself.
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
+            raise NonFiniteError(f"parameters are not finite after {self._where(epoch)}")
+
+    def _where(self, epoch: int) -> str:
+        named = list(self.model.named_parameters())
+        parameters = _not_finite((name, parameter) for name, parameter in named)
+        gradients = _not_finite((n, p.grad) for n, p in named if p.grad is not None)
+        return (
+            f"epoch {epoch}, step {self.step + 1}, with lr={self.lr:g}. Not finite: "
+            f"parameters: {parameters}; gradients of the last update: {gradients}. "
+            "Lower lr, set clip and clip_norm, or look for extreme values in the data."
+        )
+
+
+class _Selection:
+    """The weights that training will return: the best so far, or those of the last epoch."""
+
+    def __init__(self, metric: str, recipe: Recipe) -> None:
+        self.higher_is_better = METRICS[metric].higher_is_better
+        self.recipe = recipe
+        self.epoch: int | None = None
+        self.value: float | None = None
+        self.weights: dict[str, Tensor] | None = None
+
+    def consider(self, row: dict[str, Any], model: nn.Module) -> None:
+        """Keep a copy of the weights after an epoch if they are the best so far."""
+        if self.recipe.select == "last":
+            return
+        if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
+            return
+        value: float = row["valid"]
+        if self.value is None or (
+            value > self.value if self.higher_is_better else value < self.value
+        ):
+            self.epoch, self.value = row["epoch"], value
+            self.weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
+
+    def restore(self, model: nn.Module) -> None:
+        """Put the selected weights into the model."""
+        if self.weights is not None:
+            model.load_state_dict(self.weights)
+
+
+def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, Any]:
+    """Train and evaluate once; return, and append to the history, what came of it."""
+    started = time.perf_counter()
+    train_loss = run.train_epoch(epoch)
+    row: dict[str, Any] = {
+        "epoch": epoch,
+        "step": run.step,
+        "lr": run.lr,
+        "train_loss": train_loss,
+    }
+    for name in ("valid", "test"):
+        row[name] = _evaluate_split(run, name, splits[name], metric)
+    row["seconds"] = time.perf_counter() - started
+    run.history.append(row)
+    return row
+
+
+def _evaluate_split(run: _Run, name: str, data: SequenceBatch | None, metric: str) -> float | None:
+    if data is None:
+        return None
+    value = evaluate(run.model, data, metric=metric, batch_size=run.recipe.eval_batch_size)
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, although "
+            "every parameter is finite. Lower lr, or look for extreme values in these data."
+        )
+    return value
+
+
+def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
+    """Claim the directory, or take over the state of the run in it."""
+    if not resume:
+        directory.start()
+        return
+    saved = directory.resume()
+    if saved is None:
+        return
+    run.model.load_state_dict(saved.model)
+    groups = run.optimizer.state_dict()["param_groups"]
+    run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
+    run.step, run.history = saved.step, saved.history
+    selection.epoch, selection.value = saved.best_epoch, saved.best_metric
+    if saved.best_epoch is not None:
+        selection.weights = directory.best_weights(saved.best_epoch)
+    torch.set_rng_state(saved.rng["cpu"])
+    if "cuda" in saved.rng and run.data.x.device.type == "cuda":
+        torch.cuda.set_rng_state(saved.rng["cuda"], run.data.x.device)
+
+
+def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
+    rng = {"cpu": torch.get_rng_state()}
+    if run.data.x.device.type == "cuda":
+        rng["cuda"] = torch.cuda.get_rng_state(run.data.x.device)
+    return Checkpoint(
+        model=run.model.state_dict(),
+        optimizer=run.optimizer.state_dict()["state"],
+        rng=rng,
+        epoch=len(run.history),
+        step=run.step,
+        best_epoch=selection.epoch,
+        best_metric=selection.value,
+        history=run.history,
+    )
+
+
+def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe) -> None:
+    """Refuse what would fail only after some time, or mean nothing."""
+    for name, data in splits.items():
+        if data is None:
+            continue
+        if len(data) == 0:
+            raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
+        score = LOSSES[loss] if name == "train" else METRICS[metric]
+        score.check_targets(name, data)
+    train = splits["train"]
+    if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
+        raise DataError(
+            f"drop_last=True leaves no batch: there are {len(train)} training sequences and "
+            f"batch_size={recipe.batch_size}. Use smaller batches, or drop_last=False."
+        )
+    if splits["valid"] is None and recipe.select == "best":
+        raise ArgumentError(
+            "select='best' needs validation data, but valid is None. Pass a validation split, or "
+            "use a recipe with select='last'."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
+    if recipe.l2 > 0:
+        l2_penalty(model)
+
+
+def _not_finite(named: Iterator[tuple[str, Tensor]]) -> str:
+    return ", ".join(n for n, tensor in named if not bool(torch.isfinite(tensor).all())) or "none"
+
+
+def _mix(seed: int, epoch: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+
+
+@contextmanager
+def _own_random_numbers(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed the global generators, and give them back as they were."""
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        torch.default_generator.manual_seed(_mix(seed, 0))
+        if on_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(_mix(seed, 0))
+        yield

@@ -14,7 +14,7 @@ _NEVER_A_CLASS = -(2**62)
 
 def squared_error(prediction: Tensor, y: Tensor) -> Tensor:
     """Return the squared error of every output."""
-    return (prediction - y.view_as(prediction)).square()
+    return F.mse_loss(prediction, y.view_as(prediction), reduction="none")
 
 
 def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
@@ -48,5 +48,3 @@ LOSSES: Registry[Score] = Registry(
     },
 )
 """Losses that training knows by name; add one of your own with ``LOSSES.add(name, Score(...))``."""
-
-

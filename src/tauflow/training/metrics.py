@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError
@@ -13,7 +14,7 @@ from .score import Score
 
 def absolute_error(prediction: Tensor, y: Tensor) -> Tensor:
     """Return the absolute error of every output."""
-    return (prediction - y.view_as(prediction)).abs()
+    return F.l1_loss(prediction, y.view_as(prediction), reduction="none")
 
 
 def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
@@ -49,9 +50,7 @@ def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: int = 512
-) -> float:
+def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: int = 512) -> float:
     """Return a metric over a whole split, in evaluation mode.
 
     The value is the mean over all valid entries of the split, whatever the batch size. Every module

@@ -1,5 +1,6 @@
 """What happens to the parameters at a step: optimizer, learning rate, clipping, penalty, range."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -42,9 +43,9 @@ def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> f
     if recipe.decay is None:
         return recipe.lr
     if recipe.schedule_interval == "epoch":
-        return recipe.lr * recipe.decay**epoch
+        return recipe.lr * math.pow(recipe.decay, epoch)
     # Keras counts full batches here even where the last, partial batch is trained on too.
-    return recipe.lr * recipe.decay ** (step / max(1, sequences // recipe.batch_size))
+    return recipe.lr * math.pow(recipe.decay, step / max(1, sequences // recipe.batch_size))
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

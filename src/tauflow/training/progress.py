@@ -21,7 +21,13 @@ def progress_bar(epochs: int, *, done: int, wanted: bool | None) -> Iterator[Sho
         yield lambda row: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         BarColumn(),

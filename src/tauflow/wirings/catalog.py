@@ -8,12 +8,17 @@ from tauflow.errors import WiringError
 from tauflow.registry import Registry, nearest
 
 from .base import AbstractWiring
+from .explicit import ExplicitWiring
 from .full import FullyConnected
 from .ncp import NCP, AutoNCP
 from .random_sparse import RandomSparse
 
 WIRINGS: Registry[type[AbstractWiring]] = Registry(
-    "wiring", {wiring.kind: wiring for wiring in (FullyConnected, RandomSparse, NCP, AutoNCP)}
+    "wiring",
+    {
+        wiring.kind: wiring
+        for wiring in (FullyConnected, RandomSparse, NCP, AutoNCP, ExplicitWiring)
+    },
 )
 """Every wiring by its ``kind``."""
 

@@ -1,0 +1,40 @@
+"""How every command ends when something is wrong: one message, no traceback, a non-zero code."""
+
+import os
+import shlex
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from tauflow.errors import TauflowError
+
+
+class TauflowGroup(TyperGroup):
+    """Turns errors meant for users, and Ctrl-C, into messages on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; for debugging, ``--traceback`` or ``TAUFLOW_DEBUG=1`` shows where."""
+        try:
+            return super().invoke(ctx)
+        except TauflowError as error:
+            if ctx.params.get("traceback") or os.environ.get("TAUFLOW_DEBUG", "0") not in ("", "0"):
+                traceback.print_exc()
+            else:
+                typer.echo(f"tauflow: {error}", err=True)
+            raise SystemExit(1) from error
+        except KeyboardInterrupt:
+            typer.echo(f"\nStopped. {how_to_continue(sys.argv[1:])}", err=True)
+            raise SystemExit(130) from None
+
+
+def how_to_continue(arguments: list[str]) -> str:
+    """Say which command goes on where this one stopped."""
+    words = ["tauflow", *arguments]
+    if "run" in arguments[:2] and "--resume" not in arguments:
+        words.append("--resume")
+    if "run" in arguments[:2] or "reproduce" in arguments[:2]:
+        return f"Every finished epoch is kept; continue with: {shlex.join(words)}"
+    return f"Start again with: {shlex.join(words)}"

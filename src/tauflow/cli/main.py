@@ -1,0 +1,174 @@
+"""The ``tauflow`` command: each subcommand parses, calls one function and prints."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .group import TauflowGroup
+
+app = typer.Typer(
+    name="tauflow",
+    cls=TauflowGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train networks whose state flows in continuous time, and reproduce published tables.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
+app.add_typer(data_app, name="data")
+
+Results = Annotated[Path, typer.Option("--results", help="Folder of results and reports.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of checkpoints and logs.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from tauflow import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error came from.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Hold the options that stand before every subcommand."""
+
+
+@app.command()
+def run(
+    task: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
+    model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons.")] = 64,
+    epochs: Epochs = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, shuffling and dropout.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the latest run with these arguments.")
+    ] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Train one model on one data set and write a report."""
+    from dataclasses import replace
+
+    from tauflow.experiments.task import RECIPE, run_task
+
+    from .options import key_values
+    from .output import print_run
+
+    given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    recipe = replace(RECIPE, **{k: v for k, v in given.items() if v is not None})
+    print_run(
+        run_task(
+            task,
+            model,
+            hidden_size=hidden_size,
+            options=key_values(option or []),
+            recipe=recipe,
+            seed=seed,
+            resume=resume,
+            runs_dir=runs,
+        )
+    )
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str | None, typer.Argument(help="A published table, or a TOML file; none lists them.")
+    ] = None,
+    models: Annotated[str, typer.Option(help="Rows, separated by commas; all by default.")] = "",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
+    epochs: Epochs = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
+    results: Results = Path("results"),
+    runs: Runs = Path("runs"),
+) -> None:
+    """Measure a published table again; what is finished already is not run again."""
+    from tauflow.experiments import load_experiment
+    from tauflow.experiments import reproduce as measure
+    from tauflow.experiments.report import write_grid_reports
+
+    from .lists import print_experiments
+    from .output import print_grid, print_reports, say
+
+    if table is None:
+        print_experiments()
+        return
+    grid = measure(
+        load_experiment(table),
+        models=[name.strip() for name in models.split(",") if name.strip()] or None,
+        seeds=seeds,
+        epochs=epochs,
+        jobs=jobs,
+        results_dir=results,
+        runs_dir=runs,
+        say=say,
+    )
+    print_grid(grid)
+    print_reports(write_grid_reports(grid, results_dir=results, runs_dir=runs))
+    if grid.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of the table's runs that were cut short.")
+    ] = None,
+    results: Results = Path("results"),
+    runs: Runs = Path("runs"),
+) -> None:
+    """Look at a finished or stopped run, or at a table's results so far."""
+    from .show import show as show_it
+
+    show_it(what, epochs=epochs, results_dir=results, runs_dir=runs)
+
+
+@app.command()
+def models(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a table for a document.")
+    ] = False,
+) -> None:
+    """List the models that there are."""
+    from .lists import print_models
+
+    print_models(markdown=markdown)
+
+
+@data_app.command("list")
+def list_data() -> None:
+    """List data sets, and say which are on this machine."""
+    from .lists import print_data
+
+    print_data()
+
+
+@data_app.command("get")
+def get_data(
+    name: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
+) -> None:
+    """Fetch a data set, unless it is here already."""
+    from .lists import get
+
+    get(name)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="tauflow")

@@ -1,0 +1,39 @@
+"""Read ``key=value`` arguments."""
+
+import json
+from typing import Any
+
+from tauflow.errors import ArgumentError
+
+
+def key_values(texts: list[str]) -> dict[str, Any]:
+    """Return the options that ``key=value`` texts give.
+
+    Values are read as JSON (numbers, true, false, null, lists); anything else is a string.
+
+    Raises:
+        ArgumentError: a text has no ``=``, or a key comes twice.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not sign or not key:
+            raise ArgumentError(
+                f"--option {text!r} is not of the form key=value. "
+                "Write for example --option backbone_layers=2."
+            )
+        if key in options:
+            raise ArgumentError(f"--option {key} is given twice. Leave one of them out.")
+        options[key] = _value(value.strip())
+    return options
+
+
+def _value(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,91 @@
+"""What commands print: tables aligned with rich, on a terminal and in a file."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tauflow.experiments import table
+from tauflow.experiments.report import RUN_HEADERS
+from tauflow.experiments.reproduce import Grid, duration
+from tauflow.experiments.results import RunRecord
+from tauflow.experiments.task import TaskRun
+
+_FILE_WIDTH = 140
+
+
+def say(text: str) -> None:
+    """Print a line as it is, at once."""
+    print(text, flush=True)
+
+
+def print_table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    numbers: Iterable[int] = (),
+) -> None:
+    """Print rows under headers.
+
+    Args:
+        headers: of the columns.
+        rows: their texts.
+        title: line above.
+        caption: text below.
+        numbers: positions of the columns to align to the right.
+    """
+    right = set(numbers)
+    drawn = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for position, header in enumerate(headers):
+        drawn.add_column(header, justify="right" if position in right else "left")
+    for row in rows:
+        drawn.add_row(*row)
+    # A file or a pipe has no width of its own; the default of 80 would fold most tables.
+    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False).print(drawn)
+
+
+def print_grid(grid: Grid) -> None:
+    """Print ours beside published, and what failed."""
+    print_table(
+        table.HEADERS,
+        [table.cells(entry) for entry in table.lines(grid)],
+        title=grid.experiment.title,
+        caption=table.caption(grid),
+        numbers=range(1, 6),
+    )
+    for record in grid.failures:
+        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
+
+
+def print_run(run: TaskRun) -> None:
+    """Print a run beside the trivial predictions."""
+    print_record(run.record, run.baselines)
+    say(f"Run:    {run.directory}")
+    say(f"Report: {run.report.resolve()}")
+
+
+def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:
+    """Print the scores of one run."""
+    scores = [table.show_number(value, record.metric) for value in (record.valid, record.test)]
+    rows = [[record.row, *scores, f"{record.parameters:,}"]]
+    rows += [[n, "–", table.show_number(value, record.metric), "0"] for n, value in baselines]
+    print_table(
+        RUN_HEADERS,
+        rows,
+        title=f"{record.experiment}: {table.unit(record.metric)}",
+        caption=(
+            f"Weights of epoch {record.best_epoch} of {record.epochs}, seed {record.seed}, "
+            f"trained for {duration(record.seconds or 0.0)}."
+        ),
+        numbers=range(1, 4),
+    )
+
+
+def print_reports(paths: Iterable[Path]) -> None:
+    """Print where reports are."""
+    for path in paths:
+        say(f"Report: {path.resolve()}")

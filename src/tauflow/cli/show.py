@@ -1,0 +1,89 @@
+"""Show a run or a table again, from what is on disk."""
+
+import json
+from pathlib import Path
+
+from tauflow.errors import CheckpointError, UnknownNameError
+from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
+from tauflow.experiments.report import write_grid_reports
+from tauflow.experiments.run import RECORD_FILE
+from tauflow.experiments.task import REPORT_FILE
+from tauflow.registry import nearest
+
+from .output import print_grid, print_record, print_reports, print_table, say
+
+
+def show(what: str, *, epochs: int | None, results_dir: Path, runs_dir: Path) -> None:
+    """Print what is known of a run or of a table.
+
+    Args:
+        what: a run's directory, its name below ``runs_dir``, or a table's name.
+        epochs: for a table, the runs that were cut to so many epochs.
+        results_dir: folder of results.
+        runs_dir: folder of runs.
+
+    Raises:
+        UnknownNameError: there is no such run or table.
+        CheckpointError: a file of the run is damaged.
+    """
+    for directory in (Path(what), runs_dir / what):
+        if (directory / "run.json").is_file():
+            _show_run(directory)
+            return
+    if what in list_experiments() or what.endswith(".toml"):
+        grid = collect(load_experiment(what), epochs=epochs, results_dir=results_dir)
+        print_grid(grid)
+        if grid.records:
+            print_reports(write_grid_reports(grid, results_dir=results_dir, runs_dir=runs_dir))
+        return
+    runs = sorted(str(path.parent.relative_to(runs_dir)) for path in runs_dir.glob("*/*/run.json"))
+    known = [*list_experiments(), *runs]
+    raise UnknownNameError(
+        f"there is no run or table {what!r}.{nearest(what, known)} Known: {', '.join(known)}."
+    )
+
+
+def _show_run(directory: Path) -> None:
+    record = directory / RECORD_FILE
+    if not record.is_file():
+        _show_unfinished(directory)
+        return
+    try:
+        found = RunRecord.from_json(record.read_text(encoding="utf-8"))
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{record} is damaged. Delete it and give the run's command again, with --resume."
+        ) from error
+    print_record(found)
+    rows = [
+        [str(row["epoch"]), *(_number(row.get(k)) for k in ("train_loss", "valid", "test"))]
+        for row in _thinned(list(found.history))
+    ]
+    print_table(("epoch", "training loss", "validation", "test"), rows, numbers=range(4))
+    say(f"Run:    {directory}")
+    report = directory / REPORT_FILE
+    if report.is_file():
+        say(f"Report: {report.resolve()}")
+
+
+def _show_unfinished(directory: Path) -> None:
+    """Say how far a run came that was stopped or still runs."""
+    log = directory / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    planned = json.loads((directory / "run.json").read_text(encoding="utf-8"))["recipe"]["epochs"]
+    say(f"{directory} is not finished: {len(lines)} of {planned} epochs.")
+    error = directory / "error.txt"
+    if error.is_file():
+        say(f"It failed: {error.read_text(encoding='utf-8').strip().splitlines()[-1]}")
+    say("Give its command again to continue; 'tauflow run' needs --resume for that.")
+
+
+def _thinned(history: list[dict[str, float]], most: int = 12) -> list[dict[str, float]]:
+    """Return at most about a dozen epochs, the first and the last among them."""
+    step = max(1, -(-len(history) // most))
+    kept = history[::step]
+    return kept if not history or kept[-1] is history[-1] else [*kept, history[-1]]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -1,0 +1,90 @@
+"""What a data set is, and what loading one gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tauflow.batch import SequenceBatch
+from tauflow.checks import at_least, one_of
+
+TASKS = ("regress", "classify", "binary")
+
+
+@dataclass(frozen=True)
+class DatasetCard:
+    """Description of a data set: its task, its source and the protocol of its split.
+
+    Args:
+        name: name in the catalog.
+        title: name for people, short enough for a plot's title.
+        task: ``"regress"``, ``"classify"`` (integer classes) or ``"binary"`` (0 or 1, one logit).
+        input_size: features per step.
+        target_size: values, classes or logits that a model has to give.
+        time_unit: what a gap of 1 means.
+        sizes: number of training, validation and test sequences; 0 without a validation part.
+        source: whose data these are, and who published the protocol.
+        licence: under which terms the files, or the generated numbers, may be used.
+        split: how the parts were made.
+        loss: name of the loss to train with.
+        metric: name of the metric to report.
+        per_step: whether there is a target at every step, rather than one per sequence.
+        folder: folder of the files under the data directory; empty for generated data.
+        base_url: address that, with a file's name appended, serves that file; ends in a slash.
+        files: SHA-256 of every file, by name.
+        notes: what a reader of results must know: known leaks, and where paper and code disagree.
+    """
+
+    name: str
+    title: str
+    task: str
+    input_size: int
+    target_size: int
+    time_unit: str
+    sizes: tuple[int, int, int]
+    source: str
+    licence: str
+    split: str
+    loss: str
+    metric: str
+    per_step: bool = True
+    folder: str = ""
+    base_url: str = ""
+    files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        one_of(TASKS, task=self.task)
+        at_least(1, input_size=self.input_size)
+        at_least(1, target_size=self.target_size)
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """Address of every file, by name."""
+        return {name: self.base_url + name for name in self.files}
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A data set in memory.
+
+    Args:
+        card: its description.
+        train: training part.
+        valid: validation part, or ``None`` if the protocol has none.
+        test: test part.
+    """
+
+    card: DatasetCard
+    train: SequenceBatch
+    valid: SequenceBatch | None
+    test: SequenceBatch
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of training, validation and test sequences."""
+        return len(self.train), 0 if self.valid is None else len(self.valid), len(self.test)
+
+    def to(self, device: Any) -> "TaskData":
+        """Move every tensor to a device."""
+        valid = None if self.valid is None else self.valid.to(device)
+        return TaskData(self.card, self.train.to(device), valid, self.test.to(device))

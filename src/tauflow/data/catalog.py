@@ -1,0 +1,102 @@
+"""Data sets by name."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tauflow.errors import DataError, OptionError
+from tauflow.registry import Registry, nearest
+
+from . import store
+from .card import DatasetCard, TaskData
+from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
+from .real.walker2d import WALKER2D, load_walker2d
+
+Loader = Callable[..., TaskData]
+
+DATASETS: Registry[DatasetCard] = Registry("data set")
+"""Cards of the data sets; add one of your own with :func:`register`."""
+
+_LOADERS: Registry[Loader] = Registry("data set")
+
+
+def register(card: DatasetCard, loader: Loader) -> None:
+    """Add a data set.
+
+    Args:
+        card: its description.
+        loader: called as ``loader(root, download=..., **options)``.
+
+    Raises:
+        UnknownNameError: the name is taken.
+    """
+    DATASETS.add(card.name, card)
+    _LOADERS.add(card.name, loader)
+
+
+def load_task(
+    name: str, *, root: str | Path | None = None, download: bool = True, **options: Any
+) -> TaskData:
+    """Load a data set.
+
+    Args:
+        name: one of :data:`DATASETS`.
+        root: where its files are; by default the folder that ``TAUFLOW_DATA`` names, then the
+            user's cache.
+        download: whether to fetch files that are missing.
+        options: of the data set's own loader.
+
+    Raises:
+        UnknownNameError: no such data set.
+        OptionError: the data set has no such option.
+        DataNotFoundError: a file is missing, and may not or cannot be downloaded.
+        ChecksumError: a file's bytes are not the published ones.
+        DataError: a file does not hold what it should.
+    """
+    loader = _LOADERS[name]
+    _check_options(name, loader, options)
+    data = loader(root, download=download, **options)
+    if data.sizes != data.card.sizes:
+        raise DataError(
+            f"{name}: loading gave {data.sizes} training, validation and test sequences, expected "
+            f"{data.card.sizes}. Results would not be comparable; please report this."
+        )
+    return data
+
+
+def available(name: str, root: str | Path | None = None) -> bool:
+    """Whether a data set can be loaded without a download; files are not opened.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    card = DATASETS[name]
+    return not card.files or store.find(card, root) is not None
+
+
+def get(name: str, root: str | Path | None = None) -> Path | None:
+    """Fetch and verify a data set, unless it is here already.
+
+    Returns:
+        Its folder, or ``None`` if the data set is generated and has no files.
+
+    Raises:
+        UnknownNameError: no such data set.
+        DataNotFoundError: a file cannot be downloaded.
+        ChecksumError: a file's bytes are not the published ones.
+    """
+    card = DATASETS[name]
+    return store.locate(card, root)[0].parent if card.files else None
+
+
+def _check_options(name: str, loader: Loader, options: dict[str, Any]) -> None:
+    known = [key for key in inspect.signature(loader).parameters if key not in ("root", "download")]
+    for key in options:
+        if key not in known:
+            have = f"It has: {', '.join(known)}." if known else "It has none."
+            raise OptionError(f"data set {name!r} has no option {key!r}.{nearest(key, known)} {have}")
+
+
+register(HALF_CHEETAH, load_half_cheetah)
+register(WALKER2D, load_walker2d)

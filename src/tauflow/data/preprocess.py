@@ -1,0 +1,111 @@
+"""Turn recordings into windows and gaps. Elapsed time is made here, once, and nowhere else."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.checks import at_least
+from tauflow.errors import DataError, ShapeError, TimeError
+
+
+def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the steps elapsed since the previous kept position.
+
+    The first gap counts from the position before the first, so that a sequence whose first step is
+    kept begins with 1.
+
+    Args:
+        positions: (T,), increasing, 0 for the first step of the recording.
+
+    Returns:
+        Gaps, (T,), at least 1.
+
+    Raises:
+        TimeError: positions do not increase, or are negative.
+    """
+    gaps = np.diff(positions, prepend=-1)
+    if (gaps < 1).any():
+        raise TimeError(
+            "positions must be increasing and not negative; entry "
+            f"{int(np.argmax(gaps < 1))} is not. Sort them and drop duplicates."
+        )
+    return gaps.astype(np.float32)
+
+
+def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.float32]:
+    """Return the time elapsed since the previous sample.
+
+    Args:
+        times: (..., T), not decreasing along the last axis.
+        first: gap in front of the first sample.
+
+    Returns:
+        Gaps, (..., T), in the unit of ``times``.
+
+    Raises:
+        TimeError: a time is not finite, or smaller than the one before it.
+    """
+    if not np.isfinite(times).all():
+        raise TimeError("times must be finite; remove samples without a time.")
+    gaps = np.diff(times, axis=-1)
+    if (gaps < 0).any():
+        where = tuple(map(int, np.argwhere(gaps < 0)[0]))
+        raise TimeError(f"times run backwards after entry {where}; sort the samples by time.")
+    start = np.full((*times.shape[:-1], 1), first)
+    # Differences are taken in the precision of the times: absolute times are large, gaps small.
+    return np.concatenate([start, gaps], axis=-1).astype(np.float32)
+
+
+def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[np.float32]:
+    """Cut a recording into overlapping windows.
+
+    Windows start at ``range(0, n - length, stride)``. As in the published protocols, a window that
+    would end exactly at the last row is left out.
+
+    Args:
+        sequence: (n, ...).
+        length: rows per window.
+        stride: rows from one start to the next.
+
+    Returns:
+        Windows, (W, length, ...), a copy; W is 0 if the recording is too short.
+    """
+    at_least(1, length=length)
+    at_least(1, stride=stride)
+    starts = np.arange(0, len(sequence) - length, stride)
+    return sequence[starts[:, None] + np.arange(length)]
+
+
+def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Choose the positions of a recording that survive random loss.
+
+    One uniform number is drawn per step, in order, so that recordings handled one after the other
+    with one generator reproduce published data.
+
+    Args:
+        steps: number of steps.
+        keep: probability to keep a step.
+        rng: source of chance.
+
+    Returns:
+        Kept positions, increasing.
+
+    Raises:
+        DataError: no step was kept.
+    """
+    kept = np.flatnonzero(rng.random_sample(steps) < keep)
+    if kept.size == 0:
+        raise DataError(f"all {steps} steps were dropped; use a longer recording or keep more.")
+    return kept
+
+
+def shift_by_one(
+    recording: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return inputs and targets for predicting the next row: all rows but the last, but the first.
+
+    Raises:
+        ShapeError: there are fewer than two rows.
+    """
+    if len(recording) < 2:
+        raise ShapeError(f"a recording of {len(recording)} rows has no next row; expected 2 or more.")
+    return recording[:-1], recording[1:]

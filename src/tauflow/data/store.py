@@ -1,0 +1,130 @@
+"""Where data files live, and how they get there.
+
+A data set is looked for in the folder ``root``, if given; else in the folder that the environment
+variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder of its own there.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tauflow.errors import ChecksumError, DataNotFoundError
+from tauflow.extras import require
+
+from .card import DatasetCard
+
+DATA_VARIABLE = "TAUFLOW_DATA"
+_CONNECTIONS = 8
+_ATTEMPTS = 2
+
+
+def read_checksums(name: str) -> dict[str, str]:
+    """Return the SHA-256 of every file of a packaged list, by file name."""
+    listed = resources.files("tauflow.data") / "real" / "checksums" / f"{name}.sha256"
+    lines = (line.split() for line in listed.read_text(encoding="ascii").splitlines())
+    return {file: digest for digest, file in lines}
+
+
+def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
+    """Return the folders where a data set is looked for, the one to download into first."""
+    if root is not None:
+        return [Path(root) / card.folder]
+    cache = Path(require("pooch", extra="dev").os_cache("tauflow")) / "data"
+    chosen = os.environ.get(DATA_VARIABLE)
+    roots = [Path(chosen).expanduser(), cache] if chosen else [cache]
+    return [place / card.folder for place in roots]
+
+
+def find(card: DatasetCard, root: str | Path | None = None) -> Path | None:
+    """Return the first folder that holds all files of a data set, without opening them."""
+    return next((place for place in places(card, root) if not _missing(card, place)), None)
+
+
+def locate(
+    card: DatasetCard, root: str | Path | None = None, *, download: bool = True
+) -> list[Path]:
+    """Return the verified files of a data set, sorted by name.
+
+    Args:
+        card: the data set.
+        root: the only place to look in, and to download into.
+        download: whether to fetch files that are missing.
+
+    Raises:
+        DataNotFoundError: a file is missing, and may not or cannot be downloaded.
+        ChecksumError: a file's bytes are not the published ones.
+    """
+    folder = find(card, root)
+    if folder is None:
+        folder, *others = places(card, root)
+        missing = _missing(card, folder)
+        if not download:
+            raise _not_found(card, missing, [folder, *others], "downloads are switched off")
+        _fetch(card, missing, folder)
+    paths = [folder / name for name in sorted(card.files)]
+    for path in paths:
+        verify(path, card.files[path.name], card.name)
+    return paths
+
+
+def verify(path: Path, sha256: str, dataset: str) -> None:
+    """Raise :class:`ChecksumError` unless a file has the given SHA-256."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != sha256:
+        raise ChecksumError(
+            f"{path} is damaged or changed: it has {path.stat().st_size} bytes with SHA-256 "
+            f"{digest[:12]}..., expected {sha256[:12]}.... Delete it, then get it again with "
+            f"'tauflow data get {dataset}'."
+        )
+
+
+def _missing(card: DatasetCard, folder: Path) -> list[str]:
+    return [name for name in sorted(card.files) if not (folder / name).is_file()]
+
+
+def _not_found(
+    card: DatasetCard, missing: list[str], looked_in: Iterable[Path], reason: str
+) -> DataNotFoundError:
+    more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+    return DataNotFoundError(
+        f"{card.name}: {missing[0]}{more} not found in {', '.join(map(str, looked_in))}, and "
+        f"{reason}. Set {DATA_VARIABLE} to the directory that contains the folder "
+        f"{card.folder!r}, or run 'tauflow data get {card.name}' with a network connection."
+    )
+
+
+def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
+    """Download files; each gets its final name only when complete and verified."""
+    pooch = require("pooch", extra="dev")
+    pooch.get_logger().setLevel("WARNING")
+    remote = pooch.create(
+        folder, card.base_url, registry=dict(card.files), retry_if_failed=_ATTEMPTS
+    )
+    try:
+        _fetch_all(remote, names, card.title)
+    except OSError as error:
+        raise _not_found(card, names, [folder], f"downloading failed ({error})") from error
+    except ValueError as error:  # how pooch reports a wrong checksum
+        raise ChecksumError(
+            f"{card.name}: {card.base_url} sent other bytes than the published ones ({error}) "
+            f"Nothing of it was kept. Try again later, or set {DATA_VARIABLE} to a good copy."
+        ) from error
+
+
+def _fetch_all(remote: Any, names: list[str], title: str) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        jobs = [pool.submit(remote.fetch, name) for name in names]
+        try:
+            for job in track(jobs, title, console=console, disable=not console.is_terminal):
+                job.result()
+        finally:
+            for job in jobs:
+                job.cancel()

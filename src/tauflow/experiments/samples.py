@@ -1,0 +1,119 @@
+"""A few test sequences with what a trained model, and a trivial one, makes of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.training.checkpoint import read_checkpoint, read_tensors
+from tauflow.training.metrics import METRICS, predict
+
+from .run import Job, build_model
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One test sequence; lists of floats, one entry per valid step.
+
+    Args:
+        number: its position in the test part.
+        time: time of each step, in the data set's unit.
+        truth: for each target feature its values.
+        predicted: for each target feature the model's values.
+    """
+
+    number: int
+    time: list[float]
+    truth: list[list[float]]
+    predicted: list[list[float]]
+
+
+def sample(model: nn.Module, data: TaskData, *, sequences: int = 3, features: int = 3) -> list[Sample]:
+    """Return the first test sequences with a model's predictions.
+
+    Args:
+        model: a trained model of the data set.
+        data: the data set.
+        sequences: number of sequences at most.
+        features: number of target features at most.
+
+    Returns:
+        The samples; none if the data set has no target at every step, or a target that is a class.
+    """
+    if not data.card.per_step or data.card.task != "regress":
+        return []
+    batch = data.test[:sequences]
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        predicted = predict(model, batch)
+    model.train(was_training)
+    return [_one(batch, predicted, number, features) for number in range(len(batch))]
+
+
+def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int) -> Sample:
+    steps = batch.x.shape[1]
+    valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
+    gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
+    time = gaps[valid].cumsum(0) - gaps[valid][0]
+    return Sample(
+        number=number,
+        time=time.tolist(),
+        truth=batch.y[number][valid].T[:features].tolist(),
+        predicted=predicted[number][valid].T[:features].tolist(),
+    )
+
+
+def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
+    """Return a finished run's model with the selected weights, or ``None`` if they are gone.
+
+    Args:
+        job: what was run.
+        data: its data.
+        run_dir: its directory.
+
+    Raises:
+        CheckpointError: a file of the directory is damaged.
+    """
+    best, last = run_dir / "best.safetensors", run_dir / "last.safetensors"
+    if job.recipe.select == "best" and best.is_file():
+        weights, _ = read_tensors(best, "weights")
+    elif job.recipe.select == "last" and last.is_file():
+        weights = read_checkpoint(last).model
+    else:
+        return None
+    model = build_model(job.model, data)
+    model.load_state_dict(weights)
+    return model
+
+
+def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
+    """Score trivial predictions on the test part.
+
+    ``persistence``: what is to be predicted stays as it is; every regression data set of the catalog
+    puts the present values first among its inputs. ``training mean``: the mean target of the
+    training part; for two classes, ``most frequent class``.
+
+    Args:
+        data: the data set.
+        metric: a name in :data:`tauflow.training.METRICS`.
+
+    Returns:
+        Names and scores; empty if none makes sense.
+    """
+    card, score = data.card, METRICS[metric]
+    if card.task == "regress" and card.per_step:
+        mean = data.train.y.mean(dim=(0, 1)).expand_as(data.test.y)
+        found = [("training mean", float(score(mean, data.test)))]
+        if card.target_size <= card.input_size:
+            present = data.test.x[..., : card.target_size]
+            found.insert(0, ("persistence", float(score(present, data.test))))
+        return found
+    if card.task == "binary" and not card.per_step:
+        side = 1.0 if float(data.train.y.float().mean()) > 0.5 else -1.0
+        constant = torch.full((len(data.test), 1), side)
+        return [("most frequent class", float(score(constant, data.test)))]
+    return []

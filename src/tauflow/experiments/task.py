@@ -1,0 +1,128 @@
+"""Train one model on one data set, with a report: what ``tauflow run`` does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tauflow.cells.catalog import MODELS
+from tauflow.data.card import TaskData
+from tauflow.training.recipe import Recipe
+
+from .figures import Curves, learning_curves, predictions
+from .report import feature_names, run_page, write_page
+from .results import RunRecord
+from .run import Job, execute, load_part
+from .samples import baselines, sample
+from .spec import ModelSpec, Part
+
+REPORT_FILE = "report.html"
+RECIPE = Recipe(lr=5e-3, epochs=20, batch_size=64, clip="norm", clip_norm=1.0)
+"""What a run is trained with unless told otherwise; the last epoch counts without validation data."""
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A finished run.
+
+    Args:
+        record: what came out.
+        baselines: names and test scores of trivial predictions.
+        directory: where checkpoints, log, record and report are.
+    """
+
+    record: RunRecord
+    baselines: list[tuple[str, float]]
+    directory: Path
+
+    @property
+    def report(self) -> Path:
+        """The HTML report."""
+        return self.directory / REPORT_FILE
+
+
+def run_task(
+    task: str,
+    model: str = "cfc",
+    *,
+    hidden_size: int = 64,
+    options: Mapping[str, Any] | None = None,
+    recipe: Recipe = RECIPE,
+    seed: int = 0,
+    resume: bool = False,
+    runs_dir: Path = Path("runs"),
+    data_dir: Path | None = None,
+    dataset_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+) -> TaskRun:
+    """Train a model on a data set of the catalog and write a report.
+
+    Args:
+        task: name of the data set.
+        model: name of the model.
+        hidden_size: neurons.
+        options: of the model's constructor.
+        recipe: how to train; the last weights are taken if the data set has no validation part.
+        seed: of weights, shuffling and dropout.
+        resume: continue the latest run with these arguments, if there is one; without it a new run
+            gets a directory of its own.
+        runs_dir: folder under which the run has its directory.
+        data_dir: folder of the data files.
+        dataset_options: of the data set's loader.
+        progress: whether to draw a bar; by default on a terminal only.
+
+    Raises:
+        UnknownNameError: no such data set or model.
+        OptionError: the model has no such option.
+    """
+    MODELS[model]  # refuse an unknown name before data are loaded
+    part = Part("", task, dict(dataset_options or {}))
+    data = load_part(part, data_dir)
+    card = data.card
+    if data.valid is None:
+        recipe = replace(recipe, select="last")
+    job = Job(
+        experiment=task,
+        row=model,
+        part=part,
+        model=ModelSpec(model, hidden_size, options=dict(options or {})),
+        recipe=recipe,
+        loss=card.loss,
+        metric=card.metric,
+        seed=seed,
+    )
+    directory = choose_directory(job.directory(runs_dir), resume=resume)
+    record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
+    run = TaskRun(record, baselines(data, card.metric), directory)
+    _write_report(run, data, trained)
+    return run
+
+
+def choose_directory(base: Path, *, resume: bool) -> Path:
+    """Return ``base``, ``base-2``, ``base-3``, ...: the latest to resume, else the first free one."""
+    taken: Path | None = None
+    free, number = base, 1
+    while free.exists():
+        taken, number = free, number + 1
+        free = base.with_name(f"{base.name}-{number}")
+    return taken if resume and taken is not None else free
+
+
+def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
+    record, card = run.record, data.card
+    title = f"{MODELS[record.row].title} on {card.title}"
+    name, level = run.baselines[0] if run.baselines else ("", None)
+    panel = Curves("", [record], level=level, level_name=name)
+    pictures = [learning_curves([panel], record.metric)]
+    samples = sample(model, data)
+    if samples:
+        names = feature_names(len(samples[0].truth))
+        pictures.insert(0, predictions(samples, names, card.time_unit))
+    page = run_page(
+        record,
+        title=title,
+        source=f"Data: {card.source}",
+        baselines=run.baselines,
+        pictures=pictures,
+    )
+    write_page(page, run.report)

@@ -1,0 +1,270 @@
+"""Networks of ``ncps`` as networks of tauflow, with the same weights and outputs.
+
+``ncps`` itself is neither needed nor imported: its classes are recognised by name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.cells import AbstractCell, CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.cells.cfc_heads import ClosedFormHeads
+from tauflow.errors import ArgumentError
+from tauflow.models import SequenceModel
+from tauflow.sequence import LTC, CatalogRNN, CfC, MixedMemory, SequenceModule, WiredCfC
+from tauflow.wirings import AbstractWiring
+
+from .ncps_source import NcpsSettings, NcpsTensors, settings_of_module, settings_of_state
+from .ncps_wirings import convert_wiring, inferred_cfc_wiring, inferred_ltc_wiring
+
+_MODULES: dict[str, type[CatalogRNN]] = {"ltc": LTC, "cfc": CfC, "wired-cfc": WiredCfC}
+_FIRST = {"ltc": "gleak", "cfc": "ff1.weight", "wired-cfc": "layer_0.ff1.weight"}
+_HEADS = {"activation": "tanh", "time_sign": 1, "init": "torch", "init_gain": 1.0}
+_LTC_NAMES = {
+    "w": "w",
+    "mu": "mu",
+    "sigma": "sigma",
+    "E": "erev",
+    "w_x": "sensory_w",
+    "mu_x": "sensory_mu",
+    "sigma_x": "sensory_sigma",
+    "E_x": "sensory_erev",
+    "g_l": "gleak",
+    "V_l": "vleak",
+    "C": "cm",
+}
+_LTC_MAPS = {"a_in": "input_w", "b_in": "input_b", "a_out": "output_w", "b_out": "output_b"}
+
+
+def from_ncps(
+    source: nn.Module | Mapping[str, Tensor],
+    *,
+    wiring: Any = None,
+    mode: str | None = None,
+    backbone_activation: str | None = None,
+    backbone_dropout: float | None = None,
+    ode_unfolds: int | None = None,
+    epsilon: float | None = None,
+    implicit_param_constraints: bool | None = None,
+    return_sequences: bool | None = None,
+) -> SequenceModule | SequenceModel:
+    """Convert a network of ``ncps.torch``, with its weights.
+
+    Takes ``LTC``, ``CfC``, ``LTCCell``, ``CfCCell`` and ``WiredCfCCell``, wired or not, with or
+    without mixed memory, in any mode. With the same gaps, outputs and states are the same. The
+    two parts (h, c) of a mixed-memory state are one tensor here, ``torch.cat([h, c], -1)``. Pass
+    gaps as (B, T); ``ncps`` broadcasts them over the wrong axis.
+
+    Everything is read from a module. From a state dict, the kind, sizes, number of backbone layers,
+    mappings, connections and the mode ``"pure"`` are inferred; the keywords tell the rest, and
+    default to what ``ncps`` defaults to. They are for state dicts only.
+
+    Args:
+        source: the module, or its state dict.
+        wiring: of an LTC or a wired CfC, of tauflow or of ``ncps``. By default the connections are
+            those of the state dict, the polarities the signs of the reversal potentials (all
+            excitatory for a CfC, which has none), and the outputs as many as the output mapping
+            has, or all.
+        mode: ``"default"`` or ``"no_gate"``, whose tensors are alike; default ``"default"``.
+        backbone_activation: default ``"lecun_tanh"``.
+        backbone_dropout: default 0.
+        ode_unfolds: default 6.
+        epsilon: default 1e-8.
+        implicit_param_constraints: default true for an ``LTC``, false for an ``LTCCell``.
+        return_sequences: default true.
+
+    Returns:
+        The sequence module, with the dtype, device and training mode of the source; inside a
+        :class:`~tauflow.models.SequenceModel` if the source has a ``proj_size``, since the
+        projection of ``ncps`` has a bias.
+
+    Raises:
+        ArgumentError: the source is neither, is a class that is not supported, is not batch first,
+            or a keyword or the wiring contradicts it.
+    """
+    given = {
+        "wiring": wiring,
+        "mode": mode,
+        "backbone_activation": backbone_activation,
+        "backbone_dropout": backbone_dropout,
+        "ode_unfolds": ode_unfolds,
+        "epsilon": epsilon,
+        "implicit_param_constraints": implicit_param_constraints,
+        "return_sequences": return_sequences,
+    }
+    tensors, settings = _read(source, {k: v for k, v in given.items() if v is not None})
+    with torch.random.fork_rng(devices=[]):  # the initial values are overwritten at once
+        target = _build(tensors, settings)
+    any_tensor = tensors.peek(_FIRST[tensors.kind])
+    target.to(device=any_tensor.device, dtype=any_tensor.dtype)
+    if isinstance(target, SequenceModel):
+        _copy(target.head.weight, tensors.take("fc.weight"), "fc.weight")
+        _copy(target.head.bias, tensors.take("fc.bias"), "fc.bias")
+        _fill(target.rnn.cell, tensors)
+    else:
+        _fill(target.cell, tensors)
+    tensors.finish()
+    if isinstance(source, nn.Module):
+        target.train(source.training)
+    return target
+
+
+def _read(source: Any, given: dict[str, Any]) -> tuple[NcpsTensors, NcpsSettings]:
+    if isinstance(source, nn.Module):
+        settings = settings_of_module(source)
+        if given:
+            raise ArgumentError(
+                f"from_ncps: {', '.join(given)} is read from the module. Leave it out, or pass "
+                "the module's state_dict()."
+            )
+        return NcpsTensors(source.state_dict()), settings
+    if isinstance(source, Mapping) and all(isinstance(v, Tensor) for v in source.values()):
+        tensors = NcpsTensors(source)
+        return tensors, settings_of_state(tensors, given)
+    raise ArgumentError(
+        "from_ncps: source must be an ncps.torch module or its state dict, got "
+        f"{type(source).__name__}. Pass the module itself, or module.state_dict()."
+    )
+
+
+def _build(tensors: NcpsTensors, settings: NcpsSettings) -> SequenceModule | SequenceModel:
+    """Build the network that the tensors fit, with fresh weights."""
+    input_size, units, options = _ARGUMENTS[tensors.kind](tensors, settings)
+    module = _MODULES[tensors.kind]
+    if "lstm.input_map.weight" in tensors:
+        module = MixedMemory
+        options |= {"core": tensors.kind, "form": "state", "forget_bias": 1.0}
+    rnn = module(input_size, units, return_sequences=settings.return_sequences, **options)
+    if "fc.weight" not in tensors:
+        return rnn
+    return SequenceModel(rnn, tensors.peek("fc.weight").shape[0])
+
+
+def _ltc_arguments(
+    tensors: NcpsTensors, settings: NcpsSettings
+) -> tuple[int, AbstractWiring, dict[str, Any]]:
+    if settings.wiring is None:
+        wiring = inferred_ltc_wiring(tensors)
+    else:
+        wiring = convert_wiring(settings.wiring)
+    constraint = "softplus-raw" if settings.implicit_param_constraints else "clip"
+    options = {
+        "substeps": settings.ode_unfolds,
+        "epsilon": settings.epsilon,
+        "constraint": constraint,
+        "input_mapping": _mapping("input", tensors),
+        "output_mapping": _mapping("output", tensors),
+    }
+    return tensors.peek("sensory_w").shape[0], wiring, options
+
+
+def _cfc_arguments(tensors: NcpsTensors, settings: NcpsSettings) -> tuple[int, int, dict[str, Any]]:
+    units, features = tensors.peek("ff1.weight").shape
+    options: dict[str, Any] = {"backbone_layers": 0}
+    if layers := tensors.numbered("backbone."):
+        backbone_units, features = tensors.peek(f"{layers[0]}.weight").shape
+        options = {
+            "backbone_layers": len(layers),
+            "backbone_units": backbone_units,
+            "backbone_activation": settings.backbone_activation,
+            "backbone_dropout": settings.backbone_dropout,
+            "dropout_first": False,
+        }
+    return features - units, units, options | _HEADS | {"mode": settings.mode}
+
+
+def _wired_cfc_arguments(
+    tensors: NcpsTensors, settings: NcpsSettings
+) -> tuple[int, AbstractWiring, dict[str, Any]]:
+    if settings.wiring is None:
+        wiring = inferred_cfc_wiring(tensors)
+    else:
+        wiring = convert_wiring(settings.wiring, layered_output=True)
+    units, features = tensors.peek("layer_0.ff1.weight").shape
+    return features - units, wiring, _HEADS | {"mode": settings.mode}
+
+
+_ARGUMENTS: dict[str, Callable[[NcpsTensors, NcpsSettings], tuple[int, Any, dict[str, Any]]]] = {
+    "ltc": _ltc_arguments,
+    "cfc": _cfc_arguments,
+    "wired-cfc": _wired_cfc_arguments,
+}
+
+
+def _mapping(side: str, tensors: NcpsTensors) -> str:
+    if f"{side}_w" not in tensors:
+        return "none"
+    return "affine" if f"{side}_b" in tensors else "linear"
+
+
+def _fill(cell: AbstractCell, tensors: NcpsTensors) -> None:
+    """Copy the tensors into a cell, whatever its kind."""
+    match cell:
+        case MixedMemoryCell():
+            _fill_memory(cell, tensors)
+            _fill(cell.core, tensors)
+        case LTCCell():
+            _fill_ltc(cell, tensors)
+        case CfCCell():
+            for number, name in enumerate(tensors.numbered("backbone.")):
+                for kind in ("weight", "bias"):
+                    ours = cell.backbone.get_parameter(f"layers.{number}.{kind}")
+                    _copy(ours, tensors.take(f"{name}.{kind}"), f"{name}.{kind}")
+            _fill_heads(cell.heads, tensors, "")
+        case WiredCfCCell():
+            for number, heads in enumerate(cell.layers):
+                assert isinstance(heads, ClosedFormHeads)
+                _fill_heads(heads, tensors, f"layer_{number}.")
+
+
+def _fill_memory(cell: MixedMemoryCell, tensors: NcpsTensors) -> None:
+    for ours, name in (
+        (cell.W_x, "lstm.input_map.weight"),
+        (cell.W_h, "lstm.recurrent_map.weight"),
+        (cell.b, "lstm.input_map.bias"),
+    ):
+        g, i, f, o = tensors.take(name).chunk(4)  # ncps puts the candidate before the gates
+        _copy(ours, torch.cat([i, f, g, o]), name)
+
+
+def _fill_ltc(cell: LTCCell, tensors: NcpsTensors) -> None:
+    for ours, name in (("synapses", "sparsity_mask"), ("synapses_x", "sensory_sparsity_mask")):
+        _same_mask(cell.get_buffer(ours), tensors.take(name), name)
+    for ours, name in (_LTC_NAMES | _LTC_MAPS).items():
+        parameter = getattr(cell, ours)
+        if parameter is not None:
+            _copy(parameter, tensors.take(name), name)
+
+
+def _fill_heads(heads: ClosedFormHeads, tensors: NcpsTensors, prefix: str) -> None:
+    if heads.synapses is not None:
+        name = f"{prefix}sparsity_mask"
+        _same_mask(heads.synapses[: heads.hidden_size], tensors.take(name), name)
+    pure = heads.mode == "pure"
+    names = [prefix + name for name in (["ff1"] if pure else ["ff1", "ff2", "time_a", "time_b"])]
+    for ours, kind in ((heads.weight, "weight"), (heads.bias, "bias")):
+        joined = torch.cat([tensors.take(f"{name}.{kind}") for name in names])
+        _copy(ours, joined, f"{prefix}ff1.{kind}")
+    if pure:
+        _copy(heads.w_tau, tensors.take(f"{prefix}w_tau").squeeze(0), f"{prefix}w_tau")
+        _copy(heads.A, tensors.take(f"{prefix}A").squeeze(0), f"{prefix}A")
+
+
+@torch.no_grad()
+def _copy(ours: Tensor, theirs: Tensor, name: str) -> None:
+    if ours.shape != theirs.shape:  # copy_ would broadcast in silence
+        raise ArgumentError(
+            f"from_ncps: {name} has shape {tuple(theirs.shape)}, expected {tuple(ours.shape)} from "
+            "the other tensors and the wiring. Pass one module's state_dict() and its own wiring."
+        )
+    ours.copy_(theirs)
+
+
+def _same_mask(ours: Tensor, theirs: Tensor, name: str) -> None:
+    if not torch.equal(ours, theirs.to(ours.dtype)):
+        raise ArgumentError(
+            f"from_ncps: the wiring does not have the synapses of {name}. Pass the wiring that "
+            "the module was built with, or leave it out to take the synapses as they are."
+        )

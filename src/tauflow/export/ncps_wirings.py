@@ -1,0 +1,147 @@
+"""Wirings of ``ncps`` as wirings of tauflow, without importing ``ncps``."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.errors import ArgumentError, TauflowError
+from tauflow.wirings import NCP, AbstractWiring, AutoNCP, FullyConnected, RandomSparse
+from tauflow.wirings.explicit import ExplicitWiring
+
+from .ncps_source import NcpsTensors
+
+
+def convert_wiring(wiring: Any, *, layered_output: bool = False) -> AbstractWiring:
+    """Return a wiring with exactly the synapses of a built ``ncps`` wiring.
+
+    The same kind and seed are used where they draw the same synapses; otherwise, as for one built
+    twice or by hand, the result is an :class:`~tauflow.wirings.explicit.ExplicitWiring`.
+
+    Args:
+        wiring: a wiring of ``ncps``, built; one of tauflow is returned as it is.
+        layered_output: whether the whole last layer is the output, as in wired CfC cells of
+            ``ncps``, instead of the first ``output_dim`` neurons. Neurons of unusual layers are
+            then renumbered, the last layer first.
+
+    Raises:
+        ArgumentError: the object is not a wiring, or does not know its input size yet.
+    """
+    if isinstance(wiring, AbstractWiring):
+        return wiring
+    adjacency = getattr(wiring, "adjacency_matrix", None)
+    sensory = getattr(wiring, "sensory_adjacency_matrix", None)
+    if adjacency is None or sensory is None:
+        raise ArgumentError(
+            f"wiring must be a tauflow wiring or a built wiring of ncps, got {wiring!r}. "
+            "Call its build(input_size) once."
+        )
+    layers = _layers(wiring)
+    outputs = len(layers[-1][1]) if layered_output else int(wiring.output_dim)
+    recurrent, inputs = (torch.as_tensor(matrix).to(torch.int8) for matrix in (adjacency, sensory))
+    for candidate in _candidates(wiring, outputs):
+        if _draws(candidate, recurrent, inputs):
+            return candidate
+    if layered_output:
+        order = [neuron for _, neurons in reversed(layers) for neuron in neurons]
+        place = {neuron: index for index, neuron in enumerate(order)}
+        layers = [(name, [place[neuron] for neuron in neurons]) for name, neurons in layers]
+        return ExplicitWiring(recurrent[order][:, order], inputs[:, order], outputs, layers)
+    if layers[-1][1][:outputs] != list(range(outputs)):
+        return ExplicitWiring(recurrent, inputs, outputs)  # an LTC makes no use of layers
+    return ExplicitWiring(recurrent, inputs, outputs, layers)
+
+
+def inferred_ltc_wiring(tensors: NcpsTensors) -> AbstractWiring:
+    """Return the wiring of an LTC's masks, with the signs of its reversal potentials."""
+    recurrent = _signed(tensors.peek("sparsity_mask"), tensors.peek("erev"))
+    sensory = _signed(tensors.peek("sensory_sparsity_mask"), tensors.peek("sensory_erev"))
+    units = recurrent.shape[0]
+    outputs = tensors.peek("output_w").shape[0] if "output_w" in tensors else units
+    full = FullyConnected(units, outputs)
+    if _draws(full, recurrent, sensory):
+        return full
+    return ExplicitWiring(recurrent, sensory, outputs)
+
+
+def inferred_cfc_wiring(tensors: NcpsTensors) -> AbstractWiring:
+    """Return the wiring of a wired CfC's masks, all excitatory, its last layer the output."""
+    masks = [_block(tensors, layer) for layer in tensors.numbered("layer_")]
+    sizes = [mask.shape[1] for mask in masks]
+    names = {1: ["neurons"], 3: ["inter", "command", "motor"]}.get(
+        len(masks), [f"layer_{index}" for index in range(len(masks))]
+    )
+    layers = [
+        (name, list(range(sum(sizes[index + 1 :]), sum(sizes[index:]))))
+        for index, name in enumerate(names)
+    ]
+    recurrent = torch.zeros(sum(sizes), sum(sizes), dtype=torch.int8)
+    sensory = torch.zeros(masks[0].shape[0], sum(sizes), dtype=torch.int8)
+    sensory[:, layers[0][1]] = masks[0]
+    for (_, before), (_, own), mask in zip(layers, layers[1:], masks[1:], strict=False):
+        recurrent[before[0] : before[-1] + 1, own] = mask
+    return ExplicitWiring(recurrent, sensory, sizes[-1], layers)
+
+
+def _block(tensors: NcpsTensors, layer: str) -> Tensor:
+    """Return which inputs of a layer reach which of its neurons, without its own recurrence."""
+    mask = tensors.peek(f"{layer}.sparsity_mask").cpu().to(torch.int8)
+    return mask[:, : mask.shape[1] - mask.shape[0]].T
+
+
+def _signed(mask: Tensor, reversal: Tensor) -> Tensor:
+    signs = torch.where(reversal < 0, -1, 1)
+    return (mask.abs() * signs).cpu().to(torch.int8)
+
+
+def _draws(wiring: AbstractWiring, recurrent: Tensor, sensory: Tensor) -> bool:
+    """Whether a wiring has exactly these synapses, polarities included."""
+    built = wiring.build(sensory.shape[0])
+    return torch.equal(built.recurrent, recurrent) and torch.equal(built.sensory, sensory)
+
+
+def _layers(wiring: Any) -> list[tuple[str, list[int]]]:
+    groups = [list(wiring.get_neurons_of_layer(layer)) for layer in range(wiring.num_layers)]
+    if len(groups) == 1:
+        return [("neurons", groups[0])]
+    names = [str(wiring.get_type_of_neuron(neurons[0])) for neurons in groups]
+    if len(set(names)) < len(names):
+        names = [f"layer_{index}" for index in range(len(groups))]
+    return list(zip(names, groups, strict=True))
+
+
+def _candidates(wiring: Any, outputs: int) -> Iterator[AbstractWiring]:
+    """Yield the wiring of the same kind, size and seed, where tauflow can build it."""
+    try:
+        match type(wiring).__name__:
+            case "FullyConnected":
+                yield FullyConnected(
+                    wiring.units,
+                    outputs,
+                    seed=wiring._erev_init_seed,
+                    self_connections=wiring.self_connections,
+                )
+            case "Random":
+                yield RandomSparse(
+                    wiring.units,
+                    outputs,
+                    sparsity=wiring.sparsity_level,
+                    seed=wiring._random_seed,
+                )
+            case "AutoNCP":
+                yield AutoNCP(
+                    wiring.units, outputs, sparsity=wiring._sparsity_level, seed=wiring._seed
+                )
+            case "NCP":  # its seed is not kept; the default one is worth a try
+                yield NCP(
+                    wiring._num_inter_neurons,
+                    wiring._num_command_neurons,
+                    wiring._num_motor_neurons,
+                    sensory_fanout=wiring._sensory_fanout,
+                    inter_fanout=wiring._inter_fanout,
+                    recurrent_command_synapses=wiring._recurrent_command_synapses,
+                    motor_fanin=wiring._motor_fanin,
+                )
+    except (TauflowError, AttributeError):
+        return  # a size or seed that only ncps takes, or another class of the same name

@@ -1,0 +1,26 @@
+"""Training: a recipe, a loop that can be killed and resumed, losses and metrics by name."""
+
+from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .loop import train
+from .losses import LOSSES
+from .metrics import METRICS, evaluate
+from .optimization import attach_constraints, clip_gradients, make_optimizer
+from .recipe import Recipe
+from .result import TrainingResult
+from .score import Score
+
+__all__ = [
+    "LOSSES",
+    "METRICS",
+    "Checkpoint",
+    "Recipe",
+    "Score",
+    "TrainingResult",
+    "attach_constraints",
+    "clip_gradients",
+    "evaluate",
+    "make_optimizer",
+    "read_checkpoint",
+    "train",
+    "write_checkpoint",
+]

@@ -1,0 +1,370 @@
+"""Converted networks against ncps itself, stepped cell by cell so that its gaps broadcast right."""
+
+import copy
+import itertools
+import sys
+
+import ncps.torch
+import ncps.wirings
+import pytest
+import torch
+from torch import nn
+
+import tauflow
+from tauflow.errors import ArgumentError
+from tauflow.export import from_ncps
+from tauflow.wirings import NCP, AutoNCP, FullyConnected, RandomSparse
+from tauflow.wirings.explicit import ExplicitWiring
+
+B, T, D, N = 3, 5, 4, 7
+
+
+def randomised(module, seed=0):
+    """Return the module in double precision, with every trainable tensor moved off its start."""
+    generator = torch.Generator().manual_seed(seed)
+    module = module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.add_(0.3 * noise)
+    return module
+
+
+def sequences(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(B, T, D, generator=generator, dtype=torch.float64)
+    dt = torch.rand(B, T, generator=generator, dtype=torch.float64) * 2 + 0.05
+    return x, dt
+
+
+def stepwise(module, x, dt):
+    """Run ncps step by step with (B, 1) gaps; return outputs and the state as one tensor."""
+    cell = getattr(module, "rnn_cell", module)
+    lstm = getattr(module, "lstm", None)
+    head = getattr(module, "fc", nn.Identity())
+    units = lstm.hidden_size if lstm else getattr(cell, "state_size", None) or cell.hidden_size
+    h, c = (torch.full((B, units), 0.1, dtype=torch.float64) for _ in range(2))
+    outputs = []
+    for step in range(T):
+        if lstm:
+            h, c = lstm(x[:, step], (h, c))
+        y, h = cell(x[:, step], h, dt[:, step, None])
+        outputs.append(head(y))
+    return torch.stack(outputs, 1), torch.cat([h, c], -1) if lstm else h
+
+
+def assert_same(module, converted):
+    x, dt = sequences()
+    y, h = stepwise(module, x, dt)
+    start = torch.full_like(h, 0.1)
+    ours, state = converted(x, start, dt=dt)
+    torch.testing.assert_close(ours, y, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state, h, rtol=1e-12, atol=1e-12)
+    ours, _ = converted(x, start)  # without gaps, dt is 1 in both
+    torch.testing.assert_close(
+        ours, stepwise(module, x, torch.ones_like(dt))[0], rtol=1e-12, atol=1e-12
+    )
+
+
+def auto_ncp():
+    return ncps.wirings.AutoNCP(N + 3, 2)
+
+
+MODES = ["default", "no_gate", "pure"]
+MODULES = {
+    f"cfc-{mode}-{layers}{'-mixed' * mixed}": lambda mode=mode, layers=layers, mixed=mixed: (
+        ncps.torch.CfC(
+            D, N, mode=mode, backbone_units=6, backbone_layers=layers, mixed_memory=mixed
+        )
+    )
+    for mode, layers, mixed in itertools.product(MODES, [0, 1, 2, 3], [False, True])
+}
+MODULES |= {
+    f"wired-cfc-{mode}{'-mixed' * mixed}": lambda mode=mode, mixed=mixed: ncps.torch.CfC(
+        D, auto_ncp(), mode=mode, mixed_memory=mixed
+    )
+    for mode, mixed in itertools.product(MODES, [False, True])
+}
+MODULES |= {
+    f"ltc-{implicit}{'-mixed' * mixed}": lambda implicit=implicit, mixed=mixed: ncps.torch.LTC(
+        D, N, mixed_memory=mixed, implicit_param_constraints=implicit
+    )
+    for implicit, mixed in itertools.product([True, False], [False, True])
+}
+MODULES |= {
+    f"ltc-{mapping}": lambda mapping=mapping: ncps.torch.LTC(
+        D, auto_ncp(), input_mapping=mapping, output_mapping=mapping, ode_unfolds=3, epsilon=1e-3
+    )
+    for mapping in ("affine", "linear", None)
+}
+MODULES |= {
+    "cfc-proj": lambda: ncps.torch.CfC(D, N, proj_size=2),
+    "wired-cfc-proj": lambda: ncps.torch.CfC(D, auto_ncp(), proj_size=3, mixed_memory=True),
+    "cfc-fully-connected": lambda: ncps.torch.CfC(D, ncps.wirings.FullyConnected(N, 2)),
+    "wired-cfc-random": lambda: ncps.torch.CfC(D, ncps.wirings.Random(N, sparsity_level=0.6)),
+    "ltc-cell": lambda: ncps.torch.LTCCell(auto_ncp(), D),
+    "cfc-cell": lambda: ncps.torch.CfCCell(D, N, backbone_units=5),
+    "wired-cfc-cell": lambda: ncps.torch.WiredCfCCell(D, auto_ncp(), "no_gate"),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_outputs_and_states_are_those_of_ncps(name):
+    module = randomised(MODULES[name]())
+    assert_same(module, from_ncps(module))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if "no_gate" not in name])
+def test_a_bare_state_dict_is_enough_with_the_defaults_of_ncps(name):
+    module = randomised(MODULES[name]())
+    given = {}
+    if isinstance(module, ncps.torch.LTC):
+        cell = module.rnn_cell
+        given = {
+            "ode_unfolds": cell._ode_unfolds,
+            "epsilon": cell._epsilon,
+            "implicit_param_constraints": cell._implicit_param_constraints,
+        }
+        if cell._output_mapping is None:
+            given["wiring"] = cell._wiring  # nothing else tells the number of outputs
+    assert_same(module, from_ncps(module.state_dict(), **given))
+
+
+def test_single_precision_sequences_agree():
+    torch.manual_seed(0)
+    for module in (ncps.torch.LTC(D, auto_ncp()), ncps.torch.CfC(D, N)):
+        converted = from_ncps(module)
+        x = torch.randn(B, T, D)
+        y, h = module(x)
+        ours, state = converted(x)
+        torch.testing.assert_close(ours, y, rtol=0, atol=1e-6)
+        torch.testing.assert_close(state, h, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["silu", "relu", "tanh", "gelu", "lecun_tanh"])
+def test_activations(activation):
+    module = randomised(ncps.torch.CfC(D, N, activation=activation, backbone_layers=2))
+    assert_same(module, from_ncps(module))
+    assert_same(module, from_ncps(module.state_dict(), backbone_activation=activation))
+
+
+def test_mode_no_gate_of_a_state_dict_is_taken_from_the_keyword():
+    module = randomised(ncps.torch.CfC(D, N, mode="no_gate"))
+    assert_same(module, from_ncps(module.state_dict(), mode="no_gate"))
+
+
+def test_dropout_spares_the_first_backbone_layer():
+    module = ncps.torch.CfC(D, N, backbone_layers=3, backbone_dropout=0.25)
+    converted = from_ncps(module)
+    assert converted.cell.options["backbone_dropout"] == 0.25
+    assert converted.cell.options["dropout_first"] is False
+    assert_same(randomised(module), from_ncps(module))
+    assert_same(module, from_ncps(module.state_dict(), backbone_dropout=0.25).eval())
+
+
+def test_only_the_last_output_if_asked():
+    module = ncps.torch.CfC(D, N, return_sequences=False, proj_size=2)
+    x = torch.randn(B, T, D)
+    torch.testing.assert_close(from_ncps(module)(x)[0], module(x)[0], rtol=0, atol=1e-6)
+    converted = from_ncps(module.state_dict(), return_sequences=False)
+    torch.testing.assert_close(converted(x)[0], module(x)[0], rtol=0, atol=1e-6)
+
+
+def test_gradients_are_those_of_ncps():
+    x, dt = sequences()
+    module = randomised(ncps.torch.LTC(D, auto_ncp(), mixed_memory=True))
+    converted = from_ncps(module)
+    y, h = stepwise(module, x, dt)
+    (y.sin().sum() + h.cos().sum()).backward()
+    ours, state = converted(x, torch.full_like(h, 0.1), dt=dt)
+    (ours.sin().sum() + state.cos().sum()).backward()
+    cell, theirs = converted.cell, module.rnn_cell
+    for name, parameter in (("w", cell.core.w), ("cm", cell.core.C), ("mu", cell.core.mu)):
+        torch.testing.assert_close(parameter.grad, getattr(theirs, name).grad)
+    g, i, f, o = module.lstm.input_map.weight.grad.chunk(4)
+    torch.testing.assert_close(cell.W_x.grad, torch.cat([i, f, g, o]))
+
+
+def test_the_source_is_left_alone_and_shares_no_memory():
+    module = ncps.torch.CfC(D, N)
+    before = copy.deepcopy(module.state_dict())
+    converted = from_ncps(module)
+    with torch.no_grad():
+        for parameter in converted.parameters():
+            parameter.add_(1.0)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_dtype_training_mode_and_random_state():
+    module = ncps.torch.CfC(D, N).double().eval()
+    state = torch.get_rng_state()
+    converted = from_ncps(module)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {p.dtype for p in converted.parameters()} == {torch.float64}
+    assert not converted.training
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (ncps.wirings.FullyConnected(N, 3, 5), FullyConnected(N, 3, seed=5)),
+        (
+            ncps.wirings.FullyConnected(N, self_connections=False),
+            FullyConnected(N, self_connections=False),
+        ),
+        (
+            ncps.wirings.Random(N, 3, sparsity_level=0.4, random_seed=3),
+            RandomSparse(N, 3, sparsity=0.4, seed=3),
+        ),
+        (ncps.wirings.AutoNCP(12, 2, seed=4), AutoNCP(12, 2, seed=4)),
+        (
+            ncps.wirings.NCP(5, 4, 2, 3, 2, 4, 2),
+            NCP(
+                5,
+                4,
+                2,
+                sensory_fanout=3,
+                inter_fanout=2,
+                recurrent_command_synapses=4,
+                motor_fanin=2,
+            ),
+        ),
+    ],
+    ids=lambda wiring: type(wiring).__name__,
+)
+def test_wirings_of_the_same_kind_and_seed(theirs, ours):
+    module = randomised(ncps.torch.LTC(D, copy.deepcopy(theirs)))
+    converted = from_ncps(module)
+    assert converted.cell.wiring == ours
+    assert_same(module, converted)
+
+
+class Ring(ncps.wirings.Wiring):
+    """Two layers in an order of the user's own, the outputs in the middle."""
+
+    def __init__(self):
+        super().__init__(4)
+        self.set_output_dim(2)
+        for source in range(4):
+            self.add_synapse(source, (source + 1) % 4, -1)
+
+    num_layers = 2
+
+    def get_neurons_of_layer(self, layer_id):
+        return [[0, 3], [1, 2]][layer_id]
+
+    def build(self, input_dim):
+        super().build(input_dim)
+        self.add_sensory_synapse(0, 0, 1)
+        self.add_sensory_synapse(1, 3, -1)
+
+
+def built_twice():
+    wiring = auto_ncp()
+    wiring.build(D)  # the module builds it again, which adds synapses
+    return wiring
+
+
+@pytest.mark.parametrize(
+    "wiring", [built_twice, Ring, lambda: ncps.wirings.NCP(5, 4, 2, 3, 2, 4, 2, seed=1)]
+)
+@pytest.mark.parametrize("network", [ncps.torch.LTC, ncps.torch.CfC])
+def test_other_wirings_are_held_synapse_by_synapse(network, wiring):
+    module = randomised(network(D, wiring()))
+    converted = from_ncps(module)
+    assert isinstance(converted.cell.wiring, ExplicitWiring)
+    assert_same(module, converted)
+    theirs = module.rnn_cell._wiring
+    built = converted.cell.wiring.build(D)
+    assert built.synapse_count == abs(theirs.adjacency_matrix).sum()
+    if network is ncps.torch.LTC:
+        assert (built.recurrent.numpy() == theirs.adjacency_matrix).all()
+        assert (built.sensory.numpy() == theirs.sensory_adjacency_matrix).all()
+
+
+def test_converted_networks_can_be_saved(tmp_path):
+    for module in (ncps.torch.LTC(D, built_twice()), ncps.torch.CfC(D, auto_ncp(), proj_size=2)):
+        converted = from_ncps(randomised(module))
+        tauflow.export.save(converted, tmp_path / "model.safetensors")
+        assert_same(module, tauflow.export.load(tmp_path / "model.safetensors"))
+
+
+def test_ncps_is_not_imported_by_the_source():
+    modules = [sys.modules[name] for name in sys.modules if name.startswith("tauflow.export")]
+    assert not any(
+        getattr(value, "__name__", "").startswith("ncps.")
+        for module in modules
+        for value in vars(module).values()
+    )
+
+
+class Subclass(ncps.torch.CfC):
+    pass
+
+
+def masked_cell():
+    mask = torch.ones(D + N, N).numpy()
+    return ncps.torch.CfCCell(D, N, backbone_layers=0, sparsity_mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "message"),
+    [
+        (lambda: nn.LSTM(2, 3), {}, "cannot convert a torch.nn.*LSTM, only ncps.torch's LTC"),
+        (lambda: Subclass(D, N), {}, r"Subclass, .* For a subclass .* pass its state_dict"),
+        (lambda: 3, {}, "must be an ncps.torch module or its state dict, got int"),
+        (lambda: {"a": 1}, {}, "must be an ncps.torch module or its state dict, got dict"),
+        (masked_cell, {}, "sparsity_mask of its own has no counterpart"),
+        (lambda: ncps.torch.CfC(D, N, batch_first=False), {}, "batch_first=False.* transpose"),
+        (lambda: ncps.torch.CfC(D, N), {"mode": "pure"}, "mode is read from the module"),
+    ],
+)
+def test_sources_that_cannot_be_converted(source, given, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_ncps(source(), **given)
+
+
+def changed(state, **changes):
+    """Return a state dict with other entries; None removes one."""
+    merged = {**state, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+CFC, PURE, LTC, WIRED = (
+    module.state_dict()
+    for module in (
+        ncps.torch.CfC(D, N),
+        ncps.torch.CfC(D, N, mode="pure"),
+        ncps.torch.LTC(D, N),
+        ncps.torch.CfC(D, auto_ncp()),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "message"),
+    [
+        ({"model.rnn_cell.w": torch.ones(1)}, {}, "model.rnn_cell.w.* without prefixes"),
+        (CFC, {"ode_unfolds": 3}, "ode_unfolds has no meaning for the state dict of a cfc"),
+        (LTC, {"mode": "pure"}, "mode has no meaning for the state dict of a ltc"),
+        (PURE, {"mode": "default"}, "only the mode 'pure' has"),
+        (CFC, {"mode": "pure"}, "no 'w_tau'"),
+        (changed(CFC, rnn_cell__time_a__bias=None), {}, "no 'time_a.bias'.* whole state_dict"),
+        (changed(CFC, other=torch.ones(1)), {}, "has not: other. Pass the state_dict"),
+        (changed(LTC, rnn_cell__cm=torch.ones(1)), {}, r"cm has shape \(1,\), expected \(7,\)"),
+        (LTC, {"wiring": RandomSparse(N)}, "does not have the synapses of sparsity_mask"),
+        (WIRED, {"wiring": AutoNCP(N + 3, 2, seed=1)}, "synapses of layer_0.sparsity_mask"),
+        (LTC, {"wiring": 7}, "must be a tauflow wiring or a built wiring of ncps, got 7"),
+        (LTC, {"wiring": ncps.wirings.FullyConnected(N)}, r"Call its build\(input_size\) once"),
+        (
+            ncps.torch.CfCCell(D, N).state_dict(),
+            {"return_sequences": True},
+            "a cell has no return_sequences",
+        ),
+    ],
+)
+def test_state_dicts_that_cannot_be_converted(state, given, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_ncps(state, **given)

@@ -1,0 +1,83 @@
+import dataclasses
+import json
+
+import pytest
+
+from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
+from tauflow.training import Recipe
+
+KERAS = Recipe(
+    optimizer="rmsprop",
+    lr=0.02,
+    rho=0.9,
+    eps=1e-7,
+    l2=1e-6,
+    schedule="exponential",
+    decay=0.95,
+    schedule_interval="step",
+    clip="per_tensor",
+    clip_norm=10.0,
+    epochs=50,
+    batch_size=256,
+)
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), KERAS, Recipe(betas=(0.8, 0.99))])
+def test_a_recipe_survives_json(recipe):
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+
+
+def test_a_recipe_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe().lr = 1.0
+
+
+def test_unknown_keys_are_refused_with_the_nearest_known_one():
+    with pytest.raises(SpecificationError, match=r"'weight_deacy'\. Did you mean 'weight_decay'\?"):
+        Recipe.from_dict({"weight_deacy": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"optimizer": "adm"}, UnknownNameError, "Did you mean 'adam'"),
+        ({"schedule": "cosine"}, UnknownNameError, "schedule='cosine'"),
+        ({"schedule_interval": "batch"}, UnknownNameError, "schedule_interval='batch'"),
+        ({"clip": "value"}, UnknownNameError, "clip='value'"),
+        ({"select": "first"}, UnknownNameError, "select='first'"),
+        ({"lr": 0.0}, ArgumentError, "lr must be a finite number > 0, got 0.0"),
+        ({"lr": float("nan")}, ArgumentError, "lr must be a finite number > 0, got nan"),
+        ({"lr": float("inf")}, ArgumentError, "lr must be a finite number > 0, got inf"),
+        ({"lr": "0.1"}, ArgumentError, "lr must be a finite number > 0, got '0.1'"),
+        ({"eps": 0.0}, ArgumentError, "eps must be a finite number > 0"),
+        ({"weight_decay": -1.0}, ArgumentError, "weight_decay must be a finite number >= 0"),
+        ({"l2": -1.0}, ArgumentError, "l2 must be a finite number >= 0"),
+        ({"betas": (0.9, 1.0)}, ArgumentError, "betas must be a finite number >= 0 and < 1"),
+        ({"betas": 0.9}, ArgumentError, "betas must be a tuple of two numbers"),
+        ({"optimizer": "rmsprop", "betas": (0.9, 0.9)}, ArgumentError, "betas belong to Adam"),
+        ({"optimizer": "rmsprop", "rho": 1.0}, ArgumentError, "rho must be .* < 1, got 1.0"),
+        ({"rho": 0.9}, ArgumentError, "rho belongs to RMSprop, but optimizer='adam'"),
+        ({"schedule": "exponential"}, ArgumentError, "contradicts decay=None"),
+        ({"decay": 0.9}, ArgumentError, "schedule='constant' contradicts decay=0.9"),
+        ({"schedule": "exponential", "decay": 1.5}, ArgumentError, "decay must be .* <= 1"),
+        ({"clip": "norm"}, ArgumentError, "clip='norm' contradicts clip_norm=None"),
+        ({"clip_norm": 1.0}, ArgumentError, "clip='none' contradicts clip_norm=1.0"),
+        ({"clip": "norm", "clip_norm": 0.0}, ArgumentError, "clip_norm must be .* > 0"),
+        ({"epochs": 0}, ArgumentError, "epochs must be at least 1, got 0"),
+        ({"batch_size": 0}, ArgumentError, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 2.0}, ArgumentError, "batch_size must be an integer"),
+        ({"eval_batch_size": 0}, ArgumentError, "eval_batch_size must be at least 1, got 0"),
+        ({"shuffle": 1}, ArgumentError, "shuffle must be True or False, got 1"),
+        ({"drop_last": None}, ArgumentError, "drop_last must be True or False"),
+        ({"score_last_epoch": "no"}, ArgumentError, "score_last_epoch must be True or False"),
+        (
+            {"score_last_epoch": False, "epochs": 1},
+            ArgumentError,
+            "leaves no epoch to select with select='best' and epochs=1",
+        ),
+        ({"score_last_epoch": False, "select": "last"}, ArgumentError, "select='last'"),
+    ],
+)
+def test_impossible_values_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        Recipe(**options)

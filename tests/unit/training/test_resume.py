@@ -1,0 +1,182 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_training_task import tiny_model, tiny_splits
+
+from tauflow.errors import CheckpointError
+from tauflow.training import Recipe, checkpoint, read_checkpoint, train
+
+RECIPE = Recipe(lr=1.0, epochs=3, batch_size=8)  # so large that the best epoch is not the last
+
+
+def fit(directory, *, model=None, resume=True, **changes):
+    arguments = {
+        **tiny_splits(),
+        "loss": "mse",
+        "metric": "mse",
+        "recipe": RECIPE,
+        "seed": 0,
+        **changes,
+    }
+    return train(model or tiny_model(), run_dir=directory, resume=resume, **arguments)
+
+
+def without_seconds(history):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in history]
+
+
+def logged(directory):
+    lines = (directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return without_seconds(json.loads(line) for line in lines)
+
+
+def assert_equal_tensors(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def assert_same_run(a, b):
+    """Compare all that two run directories hold, exactly, except for the time taken."""
+    one, other = (read_checkpoint(path / "last.safetensors") for path in (a, b))
+    assert_equal_tensors(one.model, other.model)
+    assert_equal_tensors(one.rng, other.rng)
+    assert one.optimizer.keys() == other.optimizer.keys()
+    for index in one.optimizer:
+        assert_equal_tensors(one.optimizer[index], other.optimizer[index])
+    assert without_seconds(one.history) == without_seconds(other.history) == logged(a) == logged(b)
+    assert (one.epoch, one.step, one.best_epoch) == (other.epoch, other.step, other.best_epoch)
+    best = [checkpoint.read_tensors(path / "best.safetensors", "weights") for path in (a, b)]
+    assert_equal_tensors(best[0][0], best[1][0])
+    assert best[0][1] == best[1][1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
+def test_a_run_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
+    program = Path(__file__).with_name("kill_and_resume.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path), "12", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) >= 3, "too few kills to tell anything"
+    assert_same_run(tmp_path / "peace", tmp_path / "killed")
+    returned = [torch.load(tmp_path / name / "returned.pt") for name in ("peace", "killed")]
+    assert_equal_tensors(*returned)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("files", range(1, 7))
+def test_a_run_that_dies_between_any_two_files_goes_on(tmp_path, monkeypatch, files, when):
+    # Uninterrupted, the run replaces 1 file at the start, and 1 or 2 per epoch.
+    replace, left = os.replace, iter(range(files - 1, -1, -1))
+
+    def die(source, target):
+        last = next(left) == 0
+        if last and when == "before":
+            raise Killed
+        replace(source, target)
+        if last:
+            raise Killed
+
+    fit(tmp_path / "peace")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        with pytest.raises(Killed):
+            fit(tmp_path / "killed")
+    model, expected = tiny_model(), tiny_model()
+    result = fit(tmp_path / "killed", model=model)
+    assert_same_run(tmp_path / "peace", tmp_path / "killed")
+    assert without_seconds(result.history) == logged(tmp_path / "peace")
+    fit(tmp_path / "peace", model=expected)
+    assert_equal_tensors(model.state_dict(), expected.state_dict())
+
+
+def test_a_torn_line_in_the_log_is_mended(tmp_path):
+    first = fit(tmp_path)
+    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"epoch": 4, "ste')
+    fit(tmp_path)
+    assert logged(tmp_path) == without_seconds(first.history)
+
+
+def test_resuming_a_finished_run_returns_its_result_without_training(tmp_path):
+    before, after = tiny_model(), tiny_model()
+    first = fit(tmp_path, model=before, resume=False)
+    after.rnn.register_forward_hook(lambda *_: pytest.fail("the model was called"))
+    assert fit(tmp_path, model=after) == first
+    assert first.best_epoch < 3
+    assert_equal_tensors(before.state_dict(), after.state_dict())
+
+
+def test_the_last_weights_are_resumed_too(tmp_path):
+    recipe = Recipe(lr=1.0, epochs=3, batch_size=8, select="last")
+    before, after = tiny_model(), tiny_model()
+    fit(tmp_path, model=before, recipe=recipe)
+    assert fit(tmp_path, model=after, recipe=recipe).best_epoch == 3
+    assert_equal_tensors(before.state_dict(), after.state_dict())
+    assert not (tmp_path / "best.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"recipe": Recipe(lr=0.2, epochs=3, batch_size=8)},
+            r"recipe\.lr was 1\.0, is 0\.2\. Call",
+        ),
+        ({"recipe": Recipe(lr=1.0, epochs=4, batch_size=8)}, r"recipe\.epochs was 3, is 4"),
+        ({"seed": 1}, "seed was 0, is 1"),
+        ({"metric": "mae"}, "metric was 'mse', is 'mae'"),
+        ({"model": tiny_model(per_step=True, outputs=1).double()}, r"fingerprint\.model was"),
+        ({"test": None}, r"fingerprint\.test was '.*', is None"),
+        ({"train": tiny_splits()["valid"]}, r"fingerprint\.train was"),
+    ],
+)
+def test_resuming_another_run_says_what_differs(tmp_path, changes, message):
+    fit(tmp_path)
+    with pytest.raises(CheckpointError, match=f"holds another run: {message}"):
+        fit(tmp_path, **changes)
+
+
+def test_damaged_files_are_refused_with_advice(tmp_path):
+    fit(tmp_path)
+    for name in ("run.json", "last.safetensors", "best.safetensors"):
+        file = tmp_path / name
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2])
+        with pytest.raises(CheckpointError, match=r"damaged.* Restore it from a copy, or delete"):
+            fit(tmp_path)
+        file.write_bytes(data)
+
+
+def test_best_weights_of_another_epoch_are_refused(tmp_path):
+    fit(tmp_path)
+    weights, facts = checkpoint.read_tensors(tmp_path / "best.safetensors", "weights")
+    checkpoint.write_tensors(
+        tmp_path / "best.safetensors", "weights", weights, {**facts, "epoch": 99}
+    )
+    with pytest.raises(CheckpointError, match="holds the weights of epoch 99, but the best epoch"):
+        fit(tmp_path)
+
+
+def test_the_files_are_the_promised_ones(tmp_path):
+    fit(tmp_path / "deep" / "run", resume=False)
+    names = {file.name for file in (tmp_path / "deep" / "run").iterdir()}
+    assert names == {"run.json", "log.jsonl", "last.safetensors", "best.safetensors"}
+    keys = {"epoch", "step", "lr", "train_loss", "valid", "test", "seconds"}
+    for line in (tmp_path / "deep" / "run" / "log.jsonl").read_text().splitlines():
+        assert json.loads(line).keys() == keys
