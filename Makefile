@@ -28,7 +28,8 @@ types: install
 # The second run checks shapes and types of the annotated rooms while it repeats their tests.
 unit: install
 	$(BIN)/python -m pytest -q -n 2
-	$(BIN)/python -m pytest -q -n 2 tests/conformance tests/unit/cells tests/unit/solvers tests/unit/sequence \
+	$(BIN)/python -m pytest -q -n 2 -m "not untyped" \
+		tests/conformance tests/unit/cells tests/unit/solvers tests/unit/sequence \
 		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
 
 install: $(STAMP)

@@ -3,6 +3,7 @@
 from importlib.metadata import version as _version
 
 from tauflow.batch import SequenceBatch
+from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
     GRU,
@@ -16,7 +17,8 @@ from tauflow.sequence import (
     WiredCfC,
     build,
 )
-from tauflow.wirings import NCP, AutoNCP, FullyConnected, RandomSparse
+from tauflow.training import Recipe, train
+from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, RandomSparse
 
 __version__ = _version("tauflow")
 
@@ -29,12 +31,18 @@ __all__ = [
     "AutoNCP",
     "CfC",
     "Elman",
+    "ExplicitWiring",
     "FullyConnected",
     "MixedMemory",
     "NeuronalLTC",
     "RandomSparse",
+    "Recipe",
     "SequenceBatch",
     "SequenceModel",
     "WiredCfC",
     "build",
+    "from_ncps",
+    "load",
+    "save",
+    "train",
 ]

@@ -1,7 +1,9 @@
 """The one container that data sets produce, and that training consumes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+import torch
 from torch import Tensor
 
 from tauflow.errors import ShapeError
@@ -56,10 +58,11 @@ class SequenceBatch:
         """Select sequences; a slice shares memory, an index tensor copies."""
         return self._map(lambda value: value[index])
 
-    def to(self, device: str) -> "SequenceBatch":
+    def to(self, device: str | torch.device) -> "SequenceBatch":
         """Move every tensor to a device."""
         return self._map(lambda value: value.to(device))
 
-    def _map(self, change) -> "SequenceBatch":  # type: ignore[no-untyped-def]
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return SequenceBatch(**{k: None if v is None else change(v) for k, v in values.items()})
+        changed = {name: change(value) for name, value in values.items() if value is not None}
+        return SequenceBatch(**changed)

@@ -1,5 +1,6 @@
-"""Small checks for the borders of the library: one line to call, one clear message when they fail."""
+"""Small checks for the borders of the library: one line to call, one clear message each."""
 
+import math
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -30,9 +31,30 @@ def at_least(minimum: int, **named: int) -> int:
 def within(low: float, high: float, **named: float) -> float:
     """Return the one named number, or raise unless ``low <= number <= high``."""
     name, value = _single(named)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise ArgumentError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}.")
+    if not _is_finite(value) or not low <= value <= high:
+        span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of {low:g} or more"
+        raise ArgumentError(f"{name} must be a number {span}, got {value!r}.")
     return value
+
+
+def finite(**named: float) -> float:
+    """Return the one named number, or raise if it is not a finite one."""
+    name, value = _single(named)
+    if not _is_finite(value):
+        raise ArgumentError(f"{name} must be a finite number, got {value!r}.")
+    return float(value)
+
+
+def boolean(**named: bool) -> bool:
+    """Return the one named truth value, or raise if it is anything else."""
+    ((name, value),) = named.items()
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def one_of(known: Iterable[str], **named: str) -> str:
@@ -41,7 +63,9 @@ def one_of(known: Iterable[str], **named: str) -> str:
     choices = list(known)
     if value not in choices:
         hint = nearest(value, choices) if isinstance(value, str) else ""
-        raise UnknownNameError(f"{name}={value!r} is unknown.{hint} Choose from: {', '.join(choices)}.")
+        raise UnknownNameError(
+            f"{name}={value!r} is unknown.{hint} Choose from: {', '.join(choices)}."
+        )
     return value
 
 
@@ -61,9 +85,27 @@ def floating(where: str, **named: Tensor) -> Tensor:
     return value
 
 
+def boolean_tensor(where: str, **named: Tensor) -> Tensor:
+    """Return the one named tensor, or raise if it is not one of truth values."""
+    ((name, value),) = named.items()
+    if not isinstance(value, Tensor):
+        raise DtypeError(
+            f"{where}: {name} must be a tensor of dtype torch.bool, got {type(value).__name__}. "
+            f"Convert it with torch.as_tensor({name})."
+        )
+    if value.dtype is not torch.bool:
+        raise DtypeError(
+            f"{where}: {name} has dtype {value.dtype}, expected torch.bool. "
+            f"Convert it with {name}.bool()."
+        )
+    return value
+
+
 def shape_error(where: str, name: str, got: Tensor, expected: str, advice: str) -> ShapeError:
     """Build the library's one form of shape error."""
-    return ShapeError(f"{where}: {name} has shape {tuple(got.shape)}, expected {expected}. {advice}")
+    return ShapeError(
+        f"{where}: {name} has shape {tuple(got.shape)}, expected {expected}. {advice}"
+    )
 
 
 def values_readable(tensor: Tensor) -> bool:

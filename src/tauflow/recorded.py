@@ -15,7 +15,7 @@ class RecordedMeta(ABCMeta):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the object, then record its arguments."""
         instance = super().__call__(*args, **kwargs)
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # of this very class
         bound = signature.bind(instance, *args, **kwargs)
         bound.apply_defaults()
         options: dict[str, Any] = {}

@@ -30,7 +30,9 @@ class Registry(Mapping[str, V]):
     def add(self, name: str, entry: V) -> V:
         """Add an entry under a name that is not taken yet, and return the entry."""
         if name in self._entries:
-            raise UnknownNameError(f"{self.kind} {name!r} is registered already; choose another name.")
+            raise UnknownNameError(
+                f"{self.kind} {name!r} is registered already; choose another name."
+            )
         self._entries[name] = entry
         return entry
 

@@ -225,7 +225,7 @@ def test_gradcheck(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_dead_parameter(name):
     rnn, (x, dt) = model(name), sequences()
-    y, h = rnn(x, dt=dt)
+    y, _ = rnn(x, dt=dt)
     weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
     (y * weights).sum().backward()
     dead = [n for n, p in rnn.named_parameters() if p.grad is None or not p.grad.any()]
@@ -274,6 +274,7 @@ def test_vmap_over_inputs_and_over_parameters(name):
     same(ensemble[0], rnn(x, dt=dt)[0])
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_in_one_graph(name):
     torch.compiler.reset()  # the tracer counts recompilations of shared code across tests

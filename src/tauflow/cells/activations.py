@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow.errors import ArgumentError
 from tauflow.registry import Registry
 
 Activation = Callable[[Tensor], Tensor]
@@ -44,4 +45,9 @@ def activation(name_or_function: str | Activation) -> Activation:
     """
     if callable(name_or_function):
         return name_or_function
+    if not isinstance(name_or_function, str):
+        raise ArgumentError(
+            f"an activation must be a name or a function of a tensor, got {name_or_function!r}. "
+            f"Names: {', '.join(ACTIVATIONS)}."
+        )
     return ACTIVATIONS[name_or_function]

@@ -28,11 +28,11 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
 
     paper: ClassVar[str]
     """Where the cell was published."""
-    is_flow: ClassVar[bool] = False
+    is_flow: bool = False
     """Whether ``step`` follows an ODE: a gap of zero then leaves the state alone."""
-    uses_dt: ClassVar[bool] = True
+    uses_dt: bool = True
     """Whether the gap changes the result."""
-    uses_observed: ClassVar[bool] = False
+    uses_observed: bool = False
     """Whether ``step`` takes a fourth argument, the (B, I) mask of measured features."""
 
     options: dict[str, Any]

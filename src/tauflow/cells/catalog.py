@@ -1,11 +1,9 @@
 """The models that exist, by the names of the command line and of the specifications."""
 
-import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
-from tauflow.errors import OptionError
-from tauflow.registry import Registry, nearest
+from tauflow.registry import Registry
 
 from .base import AbstractCell
 from .cfc import CfCCell
@@ -13,6 +11,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .options import refuse_unknown_options
 from .wired_cfc import WiredCfCCell
 
 
@@ -42,20 +41,6 @@ class ModelEntry:
         merged = {**self.options, **options}
         refuse_unknown_options(self.cell, merged)
         return self.cell(input_size, hidden_size, **merged)
-
-
-def refuse_unknown_options(cell: type[AbstractCell], options: dict[str, Any]) -> None:
-    """Raise :class:`OptionError` for an option that the cell's constructor does not take."""
-    parameters = inspect.signature(cell.__init__).parameters
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return  # the cell hands them on, and its own parts check them
-    known = [name for name in parameters if name not in ("self", "input_size", "hidden_size")]
-    for name in options:
-        if name not in known:
-            raise OptionError(
-                f"{cell.__name__} has no option {name!r}.{nearest(name, known)} "
-                f"It takes: {', '.join(known)}."
-            )
 
 
 MODELS: Registry[ModelEntry] = Registry(

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.checks import one_of
+from tauflow.checks import one_of, within
 
 from .activations import Activation
 from .base import AbstractCell
@@ -22,7 +22,7 @@ class CfCCell(AbstractCell):
     form, with the gap inside a sigmoid (``default``, ``no_gate``) or an exponential (``pure``, the
     Cf-S of the tables). For the equations see :class:`~tauflow.cells.cfc_heads.ClosedFormHeads`.
 
-    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Eqs. 9 and 10, Fig. 4.
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Eqs. 9, 10, Fig. 4.
 
     Differs from the paper: see the heads; the gate at dt = 0 is sigmoid(t_b), not 1.
 
@@ -66,7 +66,7 @@ class CfCCell(AbstractCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.init = one_of(("keras", "torch"), init=init)
-        self.init_gain = init_gain
+        self.init_gain = None if init_gain is None else within(0.0, 1e6, init_gain=init_gain)
         self.backbone = Backbone(
             input_size + hidden_size,
             backbone_units,
@@ -92,11 +92,12 @@ class CfCCell(AbstractCell):
 
     def l2_parameters(self) -> Iterator[Tensor]:
         """Yield the kernels on which the TensorFlow code puts its L2 penalty."""
-        yield from self.backbone.kernels()
+        yield from (layer.weight for layer in self.backbone.dense())
         yield self.heads.weight
 
     def step(
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
     ) -> Float[Tensor, "B S"]:
         """Return the state after ``dt``, given the new input ``x``."""
-        return self.heads(self.backbone(torch.cat([x, h], dim=-1)), dt)
+        after: Tensor = self.heads(self.backbone(torch.cat([x, h], dim=-1)), dt)
+        return after

@@ -1,13 +1,15 @@
 """The closed-form update that plain and wired CfC cells share."""
 
-from collections.abc import Iterator
+from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import at_least, one_of, within
+from tauflow.checks import at_least, boolean, one_of, within
+from tauflow.errors import ArgumentError
 
 from .activations import Activation
 from .activations import activation as find_activation
@@ -67,10 +69,10 @@ class ClosedFormHeads(nn.Module):
         self.hidden_size = at_least(1, hidden_size=hidden_size)
         self.mode = one_of(MODES, mode=mode)
         self.phi = find_activation(activation)
-        self.time_sign = time_sign
         if time_sign not in (-1, 1):
-            within(-1, -1, time_sign=time_sign)
-        self.time_bias = time_bias
+            raise ArgumentError(f"time_sign must be -1 or 1, got {time_sign!r}.")
+        self.time_sign = time_sign
+        self.time_bias = boolean(time_bias=time_bias)
         self.blocks = 1 if mode == "pure" else 4 if time_bias else 3
         self.weight = nn.Parameter(torch.empty(self.blocks * hidden_size, features))
         self.bias = nn.Parameter(torch.empty(self.blocks * hidden_size))
@@ -87,23 +89,19 @@ class ClosedFormHeads(nn.Module):
         return torch.cat([mask] * synaptic + [torch.ones_like(mask)] * (self.blocks - synaptic))
 
     @torch.no_grad()
-    def reset_parameters(
-        self, style: str, gain: float | None, generator: Generator = None
-    ) -> None:
+    def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw the heads; see :class:`~tauflow.cells.cfc.CfCCell` for ``style`` and ``gain``."""
         draw_dense_(self.weight, self.bias, self.blocks, style, gain, generator)
         if self.mode == "pure":
             self.w_tau.zero_()
             self.A.fill_(1.0)
 
-    def forward(
-        self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B N"]:
+    def forward(self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``."""
         weight = self.weight if self.synapses is None else self.weight * self.synapses
         heads = F.linear(z, weight, self.bias)
         if self.mode == "pure":
-            # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there and never moves.
+            # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
             w_tau = torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau)
             decay = torch.exp(-dt * (w_tau + heads.abs()))
             return self.A - self.A * decay * heads
@@ -161,28 +159,23 @@ class Backbone(nn.Module):
         at_least(1, backbone_units=units)
         self.phi = find_activation(activation)
         self.dropout = within(0.0, 1.0, backbone_dropout=dropout)
-        self.dropout_first = dropout_first
+        self.dropout_first = boolean(dropout_first=dropout_first)
         widths = [features] + [units] * layers
-        self.layers = nn.ModuleList(
-            nn.Linear(i, o) for i, o in zip(widths[:-1], widths[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         self.out_features = widths[-1]
 
-    def kernels(self) -> Iterator[Tensor]:
-        """Yield the weight of every layer."""
-        for layer in self.layers:
-            yield layer.weight
+    def dense(self) -> list[nn.Linear]:
+        """Return the layers."""
+        return [cast(nn.Linear, layer) for layer in self.layers]
 
-    def reset_parameters(
-        self, style: str, gain: float | None, generator: Generator = None
-    ) -> None:
+    def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw every layer."""
-        for layer in self.layers:
+        for layer in self.dense():
             draw_dense_(layer.weight, layer.bias, 1, style, gain, generator)
 
     def forward(self, z: Float[Tensor, "B features"]) -> Float[Tensor, "B Q"]:
         """Return the features for the heads."""
-        for position, layer in enumerate(self.layers):
+        for position, layer in enumerate(self.dense()):
             z = self.phi(layer(z))
             if self.dropout_first or position > 0:
                 z = F.dropout(z, self.dropout, self.training)

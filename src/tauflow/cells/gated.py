@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import one_of
+from tauflow.checks import boolean, finite, one_of
 
 from .base import AbstractCell
 from .initialise import Generator, torch_uniform_
@@ -36,8 +36,7 @@ class AbstractGatedCell(AbstractCell):
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.append_dt = append_dt
-        self.uses_dt = append_dt
+        self.append_dt = self.uses_dt = boolean(append_dt=append_dt)
         self.init = one_of(_INITS, init=init)
         rows = self.gates * hidden_size
         self.W_x = nn.Parameter(torch.empty(rows, input_size + append_dt))
@@ -82,7 +81,7 @@ class LSTMCell(AbstractGatedCell):
 
     Source: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers et al. 2000 (forget gate).
 
-    Differs from ``torch.nn.LSTM``: one bias instead of two that are only ever added, which gives the
+    Differs from ``torch.nn.LSTM``: one bias instead of two that are only ever added, as in the
     parameter counts of the papers; a constant ``forget_bias`` as in TensorFlow.
 
     Args:
@@ -106,7 +105,7 @@ class LSTMCell(AbstractGatedCell):
         forget_bias: float = 0.0,
     ) -> None:
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
-        self.forget_bias = float(forget_bias)
+        self.forget_bias = finite(forget_bias=forget_bias)
         self.reset_parameters()
 
     @property

@@ -82,7 +82,10 @@ class LTCCell(AbstractCell):
     """
 
     paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
-    is_flow: ClassVar[bool] = True
+    is_flow = True
+
+    synapses: Tensor
+    synapses_x: Tensor
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class LTCCell(AbstractCell):
         self.output_mapping = one_of(("affine", "linear", "none"), output_mapping=output_mapping)
         self.time_scale = within(1e-12, float("inf"), time_scale=time_scale)
         self.dt_offset = within(0.0, float("inf"), dt_offset=dt_offset)
+        self.is_flow = dt_offset == 0
         self.epsilon = within(0.0, 1.0, epsilon=epsilon)
 
         synapses = wiring.build(input_size)
@@ -206,9 +210,7 @@ class LTCCell(AbstractCell):
         return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
 
 
-def _synaptic(
-    z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor
-) -> tuple[Tensor, Tensor]:
+def _synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)

@@ -40,7 +40,7 @@ class NeuronalLTCCell(AbstractCell):
     """
 
     paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
-    is_flow: ClassVar[bool] = True
+    is_flow = True
 
     def __init__(
         self,

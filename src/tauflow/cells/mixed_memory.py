@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import one_of
+from tauflow.checks import finite, one_of
 from tauflow.wirings import AbstractWiring
 
 from .base import AbstractCell
 from .cfc import CfCCell
 from .initialise import Generator
 from .ltc import LTCCell
+from .options import refuse_unknown_options
 from .wired_cfc import WiredCfCCell
 
 CORES: dict[str, type[AbstractCell]] = {"cfc": CfCCell, "wired-cfc": WiredCfCCell, "ltc": LTCCell}
@@ -33,8 +34,9 @@ class MixedMemoryCell(AbstractCell):
 
     The state is [v; c], the output the core's.
 
-    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", "Mixed-memory"; Lechner
-    & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series", Eqs. 2-7.
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", "Mixed-memory";
+    Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series",
+    Eqs. 2-7.
 
     Differs from the TensorFlow code: without gaps dt is 1 there for the plain cell and 0 for this
     one; here it is 1 for every cell (pass ``dt=0.0`` to reproduce).
@@ -64,9 +66,11 @@ class MixedMemoryCell(AbstractCell):
         units = hidden_size.units if isinstance(hidden_size, AbstractWiring) else hidden_size
         super().__init__(input_size, units)
         self.form = one_of(("input", "state"), form=form)
-        self.forget_bias = float(forget_bias)
+        self.forget_bias = finite(forget_bias=forget_bias)
         core_input = units if self.form == "input" else input_size
-        self.core = cell_class(core_input, hidden_size, **core_options)
+        refuse_unknown_options(cell_class, core_options, others=("core", "form", "forget_bias"))
+        size: Any = hidden_size  # only some cores take a wiring; the others refuse it
+        self.core = cell_class(core_input, size, **core_options)
         self.W_x = nn.Parameter(torch.empty(4 * units, input_size))
         self.W_h = nn.Parameter(torch.empty(4 * units, units))
         self.b = nn.Parameter(torch.empty(4 * units))

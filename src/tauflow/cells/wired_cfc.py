@@ -1,13 +1,13 @@
 """CfC layers that follow a wiring."""
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, one_of
+from tauflow.checks import at_least, one_of, within
 from tauflow.wirings import AbstractWiring, FullyConnected
 
 from .activations import Activation
@@ -66,7 +66,7 @@ class WiredCfCCell(AbstractCell):
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
         self.init = one_of(("keras", "torch"), init=init)
-        self.init_gain = init_gain
+        self.init_gain = None if init_gain is None else within(0.0, 1e6, init_gain=init_gain)
         self.layer_names: list[str] = []
         self.layers = nn.ModuleList()
         for name, mask in _layer_masks(wiring, input_size):
@@ -87,7 +87,7 @@ class WiredCfCCell(AbstractCell):
     @property
     def state_parts(self) -> dict[str, int]:
         """Names and sizes of the layers."""
-        sizes = [layer.hidden_size for layer in self.layers]
+        sizes = [layer.hidden_size for layer in self._heads()]
         return dict(zip(self.layer_names, sizes, strict=True))
 
     @property
@@ -97,12 +97,12 @@ class WiredCfCCell(AbstractCell):
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw every layer's heads as ``init`` says; w_tau = 0 and A = 1 in the pure form."""
-        for layer in self.layers:
+        for layer in self._heads():
             layer.reset_parameters(self.init, self.init_gain, generator)
 
     def l2_parameters(self) -> Iterator[Tensor]:
         """Yield the kernels on which the TensorFlow code puts its L2 penalty."""
-        for layer in self.layers:
+        for layer in self._heads():
             yield layer.weight
 
     def step(
@@ -110,10 +110,13 @@ class WiredCfCCell(AbstractCell):
     ) -> Float[Tensor, "B S"]:
         """Return the states of all layers after ``dt``, given the new input ``x``."""
         signal, states = x, []
-        for layer, own in zip(self.layers, self.split_state(h).values(), strict=True):
+        for layer, own in zip(self._heads(), self.split_state(h).values(), strict=True):
             signal = layer(torch.cat([signal, own], dim=-1), dt)
             states.append(signal)
         return torch.cat(states, dim=-1)
+
+    def _heads(self) -> list[ClosedFormHeads]:
+        return [cast(ClosedFormHeads, layer) for layer in self.layers]
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
         """Return the states of the motor neurons."""

@@ -12,6 +12,8 @@ from . import store
 from .card import DatasetCard, TaskData
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.walker2d import WALKER2D, load_walker2d
+from .synthetic.pendulum import PENDULUM, load_pendulum
+from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
 
 Loader = Callable[..., TaskData]
 
@@ -95,8 +97,13 @@ def _check_options(name: str, loader: Loader, options: dict[str, Any]) -> None:
     for key in options:
         if key not in known:
             have = f"It has: {', '.join(known)}." if known else "It has none."
-            raise OptionError(f"data set {name!r} has no option {key!r}.{nearest(key, known)} {have}")
+            raise OptionError(
+                f"data set {name!r} has no option {key!r}.{nearest(key, known)} {have}"
+            )
 
 
+register(PENDULUM, load_pendulum)
 register(HALF_CHEETAH, load_half_cheetah)
 register(WALKER2D, load_walker2d)
+register(XOR_DENSE, load_xor_dense)
+register(XOR_EVENT, load_xor_event)

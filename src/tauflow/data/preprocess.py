@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.checks import at_least
-from tauflow.errors import DataError, ShapeError, TimeError
+from tauflow.errors import DataError, TimeError
 
 
 def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -72,7 +72,8 @@ def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[
     at_least(1, length=length)
     at_least(1, stride=stride)
     starts = np.arange(0, len(sequence) - length, stride)
-    return sequence[starts[:, None] + np.arange(length)]
+    cut: NDArray[np.float32] = sequence[starts[:, None] + np.arange(length)]
+    return cut
 
 
 def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[np.int64]:
@@ -96,16 +97,3 @@ def drop_frames(steps: int, keep: float, rng: np.random.RandomState) -> NDArray[
     if kept.size == 0:
         raise DataError(f"all {steps} steps were dropped; use a longer recording or keep more.")
     return kept
-
-
-def shift_by_one(
-    recording: NDArray[np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return inputs and targets for predicting the next row: all rows but the last, but the first.
-
-    Raises:
-        ShapeError: there are fewer than two rows.
-    """
-    if len(recording) < 2:
-        raise ShapeError(f"a recording of {len(recording)} rows has no next row; expected 2 or more.")
-    return recording[:-1], recording[1:]

@@ -6,14 +6,13 @@ variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from tauflow.errors import ChecksumError, DataNotFoundError
-from tauflow.extras import require
 
 from .card import DatasetCard
 
@@ -33,7 +32,9 @@ def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
     """Return the folders where a data set is looked for, the one to download into first."""
     if root is not None:
         return [Path(root) / card.folder]
-    cache = Path(require("pooch", extra="dev").os_cache("tauflow")) / "data"
+    import pooch
+
+    cache = Path(pooch.os_cache("tauflow")) / "data"
     chosen = os.environ.get(DATA_VARIABLE)
     roots = [Path(chosen).expanduser(), cache] if chosen else [cache]
     return [place / card.folder for place in roots]
@@ -62,8 +63,11 @@ def locate(
     if folder is None:
         folder, *others = places(card, root)
         missing = _missing(card, folder)
-        if not download:
-            raise _not_found(card, missing, [folder, *others], "downloads are switched off")
+        if not download or not card.base_url:
+            why = (
+                "downloads are switched off" if not download else "there is no address to download"
+            )
+            raise _not_found(card, missing, [folder, *others], why)
         _fetch(card, missing, folder)
     paths = [folder / name for name in sorted(card.files)]
     for path in paths:
@@ -99,13 +103,16 @@ def _not_found(
 
 def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
     """Download files; each gets its final name only when complete and verified."""
-    pooch = require("pooch", extra="dev")
+    import pooch
+
     pooch.get_logger().setLevel("WARNING")
     remote = pooch.create(
         folder, card.base_url, registry=dict(card.files), retry_if_failed=_ATTEMPTS
     )
+    # pooch leaves the connection of a streamed download open when it fails; these files are small.
+    whole = pooch.HTTPDownloader(stream=False)
     try:
-        _fetch_all(remote, names, card.title)
+        _fetch_all(partial(remote.fetch, downloader=whole), names, card.title)
     except OSError as error:
         raise _not_found(card, names, [folder], f"downloading failed ({error})") from error
     except ValueError as error:  # how pooch reports a wrong checksum
@@ -115,13 +122,13 @@ def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
         ) from error
 
 
-def _fetch_all(remote: Any, names: list[str], title: str) -> None:
+def _fetch_all(fetch: Callable[[str], str], names: list[str], title: str) -> None:
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        jobs = [pool.submit(remote.fetch, name) for name in names]
+        jobs = [pool.submit(fetch, name) for name in names]
         try:
             for job in track(jobs, title, console=console, disable=not console.is_terminal):
                 job.result()

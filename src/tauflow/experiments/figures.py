@@ -98,9 +98,7 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
     """Draw truth and prediction: a column for each sequence, a row for each feature."""
     features = len(samples[0].truth)
     with _canvas((9.6, 1.7 * features + 0.6)) as canvas:
-        grid = canvas.subplots(
-            features, len(samples), squeeze=False, sharex="col", sharey="row"
-        )
+        grid = canvas.subplots(features, len(samples), squeeze=False, sharex="col", sharey="row")
         for column, drawn in enumerate(samples):
             for feature in range(features):
                 axes = grid[feature, column]

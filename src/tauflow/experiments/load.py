@@ -54,5 +54,7 @@ def _parse(text: str, where: str) -> Experiment:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecificationError(f"{where} is not valid TOML: {error}. Correct that line.") from error
+        raise SpecificationError(
+            f"{where} is not valid TOML: {error}. Correct that line."
+        ) from error
     return experiment_from_dict(table, where)

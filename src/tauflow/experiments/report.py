@@ -104,7 +104,10 @@ def grid_markdown(grid: Grid) -> str:
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]
     environment = ", ".join(f"{key} {value}" for key, value in _environment(grid.records))
-    return "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip() + "\n"
+    return (
+        "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip()
+        + "\n"
+    )
 
 
 def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
@@ -134,9 +137,7 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
         ],
         numbers=range(1, 6),
         caption=table.caption(grid),
-        configurations=[
-            (table.title(row), _settings(grid.of(row)[0].config)) for row in rows
-        ],
+        configurations=[(table.title(row), _settings(grid.of(row)[0].config)) for row in rows],
         environment=_environment(grid.records),
         pictures=pictures,
         notes=experiment.notes,

@@ -79,9 +79,7 @@ def reproduce(
     at_least(1, jobs=jobs)
     count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
     rows = experiment.select(models)
-    wanted = [
-        job_of(experiment, row, seed, epochs=epochs) for row in rows for seed in range(count)
-    ]
+    wanted = [job_of(experiment, row, seed, epochs=epochs) for row in rows for seed in range(count)]
     path = results_dir / f"{experiment.name}.jsonl"
     known = _finished(path, say)
     todo = [job for job in wanted if job.hash not in known]

@@ -70,9 +70,7 @@ class Job:
         """
         recipe = _changed(self.recipe)
         recipe.pop("eval_batch_size", None)
-        return results.config_hash(
-            {**self.config, "recipe": recipe, "model": _changed(self.model)}
-        )
+        return results.config_hash({**self.config, "recipe": recipe, "model": _changed(self.model)})
 
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""

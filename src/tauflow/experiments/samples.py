@@ -31,7 +31,9 @@ class Sample:
     predicted: list[list[float]]
 
 
-def sample(model: nn.Module, data: TaskData, *, sequences: int = 3, features: int = 3) -> list[Sample]:
+def sample(
+    model: nn.Module, data: TaskData, *, sequences: int = 3, features: int = 3
+) -> list[Sample]:
     """Return the first test sequences with a model's predictions.
 
     Args:

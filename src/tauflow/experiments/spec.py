@@ -291,7 +291,9 @@ def _rows(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> lis
         "planned": entry.get("planned"),
         "model": None if "planned" in entry else _model(entry, table, where),
         "recipe": None if "planned" in entry else _recipe(entry, table, where),
-        "accept": _plain(Accept, f"{where}, accept", entry["accept"]) if "accept" in entry else None,
+        "accept": _plain(Accept, f"{where}, accept", entry["accept"])
+        if "accept" in entry
+        else None,
         "note": entry.get("note", ""),
     }
     numbers = entry["published"]

@@ -125,9 +125,7 @@ def line(grid: Grid, row: Row) -> Line:
     theirs = show_spread(published.mean, published.std, published.n, metric)
     if ours is None:
         missing = PLANNED if row.status == PLANNED else "not run"
-        return Line(
-            title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes)
-        )
+        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
     difference = _NONE

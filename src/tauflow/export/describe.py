@@ -69,13 +69,16 @@ def rebuild(description: Mapping[str, Any]) -> Any:
         UnknownNameError: it names a class or a wiring that does not exist.
         OptionError: it gives the class an option that it does not have, or lacks one.
     """
-    if set(description) != {"class", "options"} or not isinstance(description["options"], dict):
-        raise ModelFileError(
-            f"a description has the keys 'class' and 'options', got {sorted(description)}. "
-            "Pass what tauflow.export.describe returned."
-        )
-    options = {name: _rebuilt(value) for name, value in description["options"].items()}
-    module = CLASSES[description["class"]]
+    match description:
+        case {"class": str(name), "options": dict(recorded)} if len(description) == 2:
+            pass
+        case _:
+            raise ModelFileError(
+                "a description has the keys 'class' and 'options', a name and a dictionary, got "
+                f"{description!r}. Pass what tauflow.export.describe returned."
+            )
+    options = {option: _rebuilt(value) for option, value in recorded.items()}
+    module = CLASSES[name]
     with torch.random.fork_rng(devices=[]):
         try:
             return module(**options)

@@ -83,8 +83,8 @@ def load(path: _Path) -> Any:
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if difference := _difference(_shapes(module), found):
         raise ModelFileError(
-            f"{path.name}: the tensors do not fit a {description['class']}: {difference}. "
-            "Save the model anew with tauflow.save."
+            f"{path.name}: the tensors do not fit the {description['class']} described: "
+            f"{difference}. Save the model anew with tauflow.export.save."
         )
     module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
     return module
@@ -124,7 +124,7 @@ def _decode(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(
             f"{path.name} is a safetensors file without the description of a tauflow model. "
-            "Write model files with tauflow.save; bare weights go into a module you build, "
+            "Write model files with tauflow.export.save; bare weights go into a module you build, "
             "through load_state_dict."
         ) from error
     if format_version > FORMAT_VERSION:

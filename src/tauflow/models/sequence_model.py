@@ -27,9 +27,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
 
     options: dict[str, Any]
 
-    def __init__(
-        self, rnn: SequenceModule, output_size: int, *, head_init: str = "torch"
-    ) -> None:
+    def __init__(self, rnn: SequenceModule, output_size: int, *, head_init: str = "torch") -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule):
             raise ArgumentError(

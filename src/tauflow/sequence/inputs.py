@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from tauflow.checks import floating, shape_error, values_readable
+from tauflow.checks import boolean_tensor, floating, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
 Lengths = Tensor | Sequence[int]
@@ -103,13 +103,13 @@ def prepare(
     x = batch(x)
     steps = (x.shape[0], x.shape[1])
     if observed is not None:
-        observed = _observed(where, batch(observed), x)
+        observed = _observed(where, batch(boolean_tensor(where, observed=observed)), x)
     if mask is not None and lengths is not None:
         raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same thing.")
     if lengths is not None:
         mask = _mask_from_lengths(where, lengths, x, batched)
     elif mask is not None:
-        mask = _checked_mask(where, batch(mask), steps)
+        mask = _checked_mask(where, batch(boolean_tensor(where, mask=mask)), steps)
     gaps = _gaps(where, x, dt, t, mask, batched)
     if mask is not None:
         # Padding may hold anything, NaN too, and must not reach values or gradients.
@@ -125,8 +125,6 @@ def _packed_lengths(packed: PackedSequence) -> Tensor:
 
 
 def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
-    if observed.dtype is not torch.bool:
-        raise DtypeError(f"{where}: observed has dtype {observed.dtype}, expected torch.bool.")
     if observed.shape != x.shape:
         raise shape_error(
             where, "observed", observed, f"that of x, {tuple(x.shape)}", "It marks single features."
@@ -135,10 +133,6 @@ def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
 
 
 def _checked_mask(where: str, mask: Tensor, steps: tuple[int, int]) -> Tensor:
-    if mask.dtype is not torch.bool:
-        raise DtypeError(
-            f"{where}: mask has dtype {mask.dtype}, expected torch.bool. Convert it with mask.bool()."
-        )
     if tuple(mask.shape) != steps:
         raise shape_error(where, "mask", mask, f"(B, T) = {steps}", "One entry per step.")
     return mask
@@ -146,7 +140,12 @@ def _checked_mask(where: str, mask: Tensor, steps: tuple[int, int]) -> Tensor:
 
 def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -> Tensor:
     steps = x.shape[1]
-    counts = torch.as_tensor(lengths, device=x.device)
+    try:
+        counts = torch.as_tensor(lengths, device=x.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DtypeError(
+            f"{where}: lengths must be integers, one per sequence, got {lengths!r}."
+        ) from error
     if counts.is_floating_point() or counts.dtype is torch.bool:
         raise DtypeError(f"{where}: lengths has dtype {counts.dtype}, expected integers.")
     counts = counts if batched else counts.reshape(1)
@@ -183,7 +182,13 @@ def _gaps(
         _check_times(where, "dt", gaps, mask)
         _check_forward(where, "dt", gaps, mask)
     else:
-        gaps = torch.as_tensor(1.0 if dt is None else dt, dtype=x.dtype, device=x.device)
+        gap = 1.0 if dt is None else dt
+        if isinstance(gap, bool) or not isinstance(gap, int | float | Tensor):
+            raise DtypeError(
+                f"{where}: dt must be a number or a tensor of real numbers, got "
+                f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
+            )
+        gaps = torch.as_tensor(gap, dtype=x.dtype, device=x.device)
         gaps = gaps.expand(steps)
         if dt is not None:
             _check_times(where, "dt", gaps, None)

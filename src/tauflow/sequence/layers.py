@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.catalog import refuse_unknown_options
-from tauflow.checks import at_least, one_of, shape_error, within
+from tauflow.cells.options import refuse_unknown_options
+from tauflow.checks import at_least, boolean, one_of, shape_error, within
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
@@ -52,15 +52,15 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     ) -> None:
         super().__init__()
         if not isinstance(cell, AbstractCell):
-            raise DtypeError(
+            raise ArgumentError(
                 f"cell must be an AbstractCell, got {type(cell).__name__}. Build one, e.g. "
                 "tauflow.cells.LTCCell(input_size, hidden_size), or use tauflow.LTC directly."
             )
         self.num_layers = at_least(1, num_layers=num_layers)
-        self.bidirectional = bidirectional
+        self.bidirectional = boolean(bidirectional=bidirectional)
         self.dropout = within(0.0, 1.0, dropout=dropout)
         self.proj_size = at_least(0, proj_size=proj_size)
-        self.return_sequences = return_sequences
+        self.return_sequences = boolean(return_sequences=return_sequences)
         self.backend = one_of(BACKENDS, backend=backend)
         width = self.proj_size or cell.output_size
         self.input_size = cell.input_size
@@ -90,9 +90,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
-        return [
-            self._cell(i).split_state(part) for i, part in enumerate(self._state_per_cell(h))
-        ]
+        return [self._cell(i).split_state(part) for i, part in enumerate(self._state_per_cell(h))]
 
     def forward(
         self,
@@ -140,6 +138,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             lengths=lengths,
             observed=observed,
         )
+        self._check_dtype(where, inputs.x)
         if observed is not None and not self.cell.uses_observed:
             raise ArgumentError(
                 f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
@@ -170,9 +169,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return ", ".join(
             f"{name}={self.options[name]!r}"
             for name, parameter in defaults.items()
-            if name in self.options
-            and name != "cell"
-            and self.options[name] != parameter.default
+            if name in self.options and name != "cell" and self.options[name] != parameter.default
         )
 
     def _cell(self, index: int) -> AbstractCell:
@@ -197,7 +194,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return y.flip(1) if backward else y, h
 
     def _at_end(self, y: Tensor) -> Tensor:
-        """Return each direction's output after its last step; masked steps repeat the last valid."""
+        """Return each direction's last output; masked steps repeat the last valid one."""
         if not self.bidirectional:
             return y[:, -1]
         width = y.shape[-1] // 2
@@ -206,6 +203,14 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     def _state_per_cell(self, h: Tensor) -> list[Tensor]:
         sizes = [self._cell(i).state_size for i in range(len(self.cells))]
         return list(h.split(sizes, dim=-1))
+
+    def _check_dtype(self, where: str, x: Tensor) -> None:
+        own = next((parameter.dtype for parameter in self.cell.parameters()), x.dtype)
+        if x.dtype is not own and not torch.is_autocast_enabled(x.device.type):
+            raise DtypeError(
+                f"{where}: x has dtype {x.dtype}, but the parameters have {own}. Convert the input "
+                f"with x.to({own}), or the module with .to({x.dtype})."
+            )
 
     def _start_states(
         self, where: str, hx: Tensor | None, inputs: SequenceInputs
@@ -280,7 +285,8 @@ class CatalogRNN(SequenceModule):
         backend: str = "auto",
         **cell_options: Any,
     ) -> None:
-        refuse_unknown_options(self.cell_class, cell_options)
+        layer_options = list(inspect.signature(SequenceModule.__init__).parameters)[2:]
+        refuse_unknown_options(self.cell_class, cell_options, others=layer_options)
         cell = self.cell_class(input_size, hidden_size, **cell_options)
         super().__init__(
             cell,

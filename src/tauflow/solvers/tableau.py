@@ -27,7 +27,9 @@ class ButcherTableau:
 
     def __post_init__(self) -> None:
         if [len(row) for row in self.a] != list(range(len(self.b))):
-            raise ArgumentError(f"{self.name}: row i of a must hold i weights, one row per entry of b.")
+            raise ArgumentError(
+                f"{self.name}: row i of a must hold i weights, one row per entry of b."
+            )
         if not math.isclose(sum(self.b), 1.0, abs_tol=1e-12):
             raise ArgumentError(f"{self.name}: b sums to {sum(self.b)}, expected 1.")
 

@@ -155,7 +155,7 @@ class _Run:
         self.optimizer.zero_grad()
         if self.recipe.l2 > 0:
             loss = loss + self.recipe.l2 * l2_penalty(self.model)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         clip_gradients(self.parameters, self.recipe)
         self.optimizer.step()
         self.step += 1

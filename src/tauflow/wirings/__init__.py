@@ -2,6 +2,7 @@
 
 from .base import AbstractWiring, Synapses
 from .catalog import WIRINGS, wiring_from_dict
+from .explicit import ExplicitWiring
 from .full import FullyConnected
 from .graph import to_networkx
 from .ncp import NCP, AutoNCP
@@ -12,6 +13,7 @@ __all__ = [
     "WIRINGS",
     "AbstractWiring",
     "AutoNCP",
+    "ExplicitWiring",
     "FullyConnected",
     "RandomSparse",
     "Synapses",

@@ -138,7 +138,9 @@ def test_only_accuracies_are_better_when_higher():
 
 
 def test_unknown_names_suggest_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"unknown metric 'acuracy'\. Did you mean 'accuracy'"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown metric 'acuracy'\. Did you mean 'accuracy'"
+    ):
         METRICS["acuracy"]
     with pytest.raises(UnknownNameError, match=r"unknown loss 'mes'\. Did you mean 'mse'"):
         LOSSES["mes"]

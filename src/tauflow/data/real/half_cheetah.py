@@ -7,7 +7,7 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import shift_by_one, windows
+from tauflow.data.preprocess import windows
 from tauflow.data.store import locate, read_checksums
 
 from .rollouts import read_rollout
@@ -59,9 +59,9 @@ def load_half_cheetah(root: str | Path | None = None, *, download: bool = True) 
 def _part(paths: list[Path]) -> SequenceBatch:
     x, y = [], []
     for path in paths:
-        now, following = shift_by_one(read_rollout(path, HALF_CHEETAH.input_size))
-        x.append(windows(now, LENGTH, STRIDE))
-        y.append(windows(following, LENGTH, STRIDE))
+        trace = read_rollout(path, HALF_CHEETAH.input_size)
+        x.append(windows(trace[:-1], LENGTH, STRIDE))
+        y.append(windows(trace[1:], LENGTH, STRIDE))
     return SequenceBatch(
         x=torch.from_numpy(np.concatenate(x)), y=torch.from_numpy(np.concatenate(y))
     )

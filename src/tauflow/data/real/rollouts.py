@@ -22,11 +22,13 @@ def read_rollout(path: Path, columns: int) -> NDArray[np.float32]:
         DataError: the file does not hold such an array, or a value is not finite.
     """
     try:
-        recording = np.load(path, allow_pickle=False)
+        recording: NDArray[np.float64] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DataError(f"{path} is not an array file ({error}); get the file again.") from error
     if recording.dtype != np.float64:
-        raise DataError(f"{path} has dtype {recording.dtype}, expected float64; get the file again.")
+        raise DataError(
+            f"{path} has dtype {recording.dtype}, expected float64; get the file again."
+        )
     if recording.ndim != 2 or recording.shape[1] != columns or len(recording) < 2:
         raise DataError(
             f"{path} has shape {recording.shape}, expected (T, {columns}) with T of 2 or more; "

@@ -1,4 +1,4 @@
-"""Walker2d: predict the next simulator state of a walker from frames of which one in ten is lost."""
+"""Walker2d: predict the next simulator state from frames of which one in ten is lost."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.data.preprocess import drop_frames, gaps_from_positions, shift_by_one, windows
+from tauflow.data.preprocess import drop_frames, gaps_from_positions, windows
 from tauflow.data.store import locate, read_checksums
 
 from .rollouts import read_rollout
@@ -64,7 +64,8 @@ Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 def load_walker2d(root: str | Path | None = None, *, download: bool = True) -> TaskData:
     """Load the windows of Lechner and Hasani 2020, Table 5; for errors see :func:`locate`."""
     paths = locate(WALKER2D, root, download=download)
-    np.random.RandomState(SPLIT_SEED).shuffle(paths)  # type: ignore[arg-type]
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(paths))
+    paths = [paths[index] for index in order]
     rng = np.random.RandomState(DROP_SEED)
     train, valid, test = (_part(paths[part], rng) for part in (TRAIN, VALID, TEST))
     return TaskData(WALKER2D, train, valid=valid, test=test)
@@ -77,7 +78,7 @@ def _part(paths: list[Path], rng: np.random.RandomState) -> SequenceBatch:
 
 
 def _windows(rollout: NDArray[np.float32], rng: np.random.RandomState) -> Arrays:
-    now, following = shift_by_one(rollout)
+    now, following = rollout[:-1], rollout[1:]
     kept = drop_frames(len(now), KEEP, rng)
     x, y, dt = now[kept], following[kept], gaps_from_positions(kept)
     return windows(x, LENGTH, STRIDE), windows(y, LENGTH, STRIDE), windows(dt, LENGTH, STRIDE)

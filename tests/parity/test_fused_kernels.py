@@ -1,0 +1,93 @@
+"""Every fused kernel against the reference loop: values and every gradient."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tauflow.kernels import KERNELS, KernelCall, KernelSpec
+from tauflow.sequence import reference_loop
+
+
+def example(
+    spec: KernelSpec, batch: int, steps: int, hidden: int, dtype: torch.dtype, **options: object
+) -> KernelCall:
+    torch.manual_seed(0)
+    cell = spec.cell(3, hidden, **options).to(dtype)
+    x = torch.randn(batch, steps, 3, dtype=dtype, requires_grad=True)
+    h = torch.randn(batch, cell.state_size, dtype=dtype, requires_grad=True)
+    dt = torch.rand(batch, steps, 1, dtype=dtype, requires_grad=True)
+    return KernelCall(cell, x, h, dt)
+
+
+def values_and_gradients(run, call: KernelCall) -> list[Tensor]:
+    y, last = run(call)
+    leaves = [call.x, call.h, *call.cell.parameters()]
+    leaves += [call.dt] if call.cell.uses_dt else []
+    loss = sum(  # every output, and the last state, pulls differently
+        (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum()
+        for out in (y, last)
+    )
+    return [y, last, *torch.autograd.grad(loss, leaves)]
+
+
+def close_in_single_precision(spec: KernelSpec, actual: Tensor, reference: Tensor) -> None:
+    """Compare at the row's tolerance, the absolute one in units of the tensor's largest entry.
+
+    A gradient summed over all steps rounds in proportion to its terms, which the small entries of
+    the sum no longer show.
+    """
+    unit = max(1.0, reference.abs().max().item())
+    torch.testing.assert_close(actual, reference, rtol=spec.rtol, atol=spec.atol * unit)
+
+
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda s: f"{s.cell.__name__}-{s.backend}")
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 7, 5), (2, 63, 33), (5, 4, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("append_dt", [False, True])
+def test_fused_equals_reference(spec, size, dtype, append_dt):
+    call = example(spec, *size, dtype, append_dt=append_dt)
+    assert spec.why_not(call) is None
+    expected = values_and_gradients(reference_loop, call)
+    fused = values_and_gradients(spec.run, call)
+    for actual, reference in zip(fused, expected, strict=True):
+        if dtype is torch.float64:
+            torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
+        else:
+            close_in_single_precision(spec, actual, reference)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda s: f"{s.cell.__name__}-{s.backend}")
+def test_evaluation_mode_changes_nothing(spec, training):
+    call = example(spec, 2, 5, 4, torch.float64)
+    call.cell.train(training)
+    for actual, expected in zip(spec.run(call), reference_loop(call), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "spec", [s for s in KERNELS if s.cell.__name__ == "LSTMCell"], ids=lambda s: s.backend
+)
+@pytest.mark.parametrize("forget_bias", [1.0, -2.0])
+def test_lstm_forget_bias(spec, forget_bias):
+    call = example(spec, 3, 6, 5, torch.float64, forget_bias=forget_bias)
+    expected = values_and_gradients(reference_loop, call)
+    for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda s: f"{s.cell.__name__}-{s.backend}")
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 7, 5), (2, 63, 33)], ids=str)
+def test_fused_equals_reference_on_a_gpu(spec, size):
+    call = example(spec, *size, torch.float32)
+    expected = values_and_gradients(reference_loop, call)
+    there = KernelCall(
+        call.cell.cuda(), *(v.detach().cuda().requires_grad_() for v in (call.x, call.h, call.dt))
+    )
+    fused = values_and_gradients(spec.run, there)
+    on_gpu = values_and_gradients(reference_loop, there)
+    for actual, reference, there_too in zip(fused, expected, on_gpu, strict=True):
+        close_in_single_precision(spec, actual, there_too)
+        close_in_single_precision(spec, actual.cpu(), reference)

@@ -1,0 +1,86 @@
+"""LSTM, GRU and Elman cells against torch.nn with the same weights, gradients included."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tauflow.cells import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.base import AbstractCell
+
+D, N, B, T = 3, 5, 4, 6
+PAIRS = {"lstm": (LSTMCell, nn.LSTM), "gru": (GRUCell, nn.GRU), "elman": (ElmanCell, nn.RNN)}
+
+
+def pair(name: str, forget_bias: float = 0.0, append_dt: bool = False):
+    ours, theirs = PAIRS[name]
+    options = {"forget_bias": forget_bias} if name == "lstm" else {}
+    cell = ours(D, N, append_dt=append_dt, **options).double()
+    net = theirs(D + append_dt, N, batch_first=True).double()
+    with torch.no_grad():
+        net.weight_ih_l0.copy_(cell.W_x)
+        net.weight_hh_l0.copy_(cell.W_h)
+        net.bias_ih_l0.copy_(cell.b)
+        net.bias_hh_l0.copy_(cell.b_h if name == "gru" else torch.zeros_like(cell.b))
+        if name == "lstm":
+            net.bias_hh_l0[N : 2 * N] = forget_bias
+    return cell, net
+
+
+def run(cell: AbstractCell, x: Tensor, h: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    outputs = []
+    for step in range(T):
+        h = cell.step(x[:, step], h, dt[:, step])
+        outputs.append(cell.readout(h))
+    return torch.stack(outputs, 1), h
+
+
+@pytest.mark.parametrize(
+    ("name", "forget_bias"), [("lstm", 0.0), ("lstm", 1.0), ("gru", 0.0), ("elman", 0.0)]
+)
+@pytest.mark.parametrize("append_dt", [False, True])
+def test_values_and_gradients_equal_torch(name, forget_bias, append_dt):
+    cell, net = pair(name, forget_bias, append_dt)
+    x, dt = torch.randn(B, T, D).double(), torch.rand(B, T, 1).double()
+    h = torch.randn(B, cell.state_size).double().requires_grad_()
+    x.requires_grad_()
+    y, last = run(cell, x, h, dt)
+    features = torch.cat([x, dt], -1) if append_dt else x
+    parts = [part[None].contiguous() for part in h.split(N, -1)]
+    y_net, last_net = net(features, tuple(parts) if name == "lstm" else parts[0])
+    last_net = torch.cat(last_net, -1)[0] if name == "lstm" else last_net[0]
+    torch.testing.assert_close(y, y_net)
+    torch.testing.assert_close(last, last_net)
+    pull = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    leaves = [x, h, cell.W_x, cell.W_h, cell.b, *([cell.b_h] if name == "gru" else [])]
+    twins = [x, h, net.weight_ih_l0, net.weight_hh_l0, net.bias_ih_l0]
+    twins += [net.bias_hh_l0] if name == "gru" else []
+    ours = torch.autograd.grad((y * pull).sum() + last.sum(), leaves)
+    theirs = torch.autograd.grad((y_net * pull).sum() + last_net.sum(), twins)
+    for own, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own, other)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_only_an_appended_gap_is_felt(name):
+    cell, _ = pair(name)
+    told, _ = pair(name, append_dt=True)
+    x, h = torch.randn(B, D).double(), torch.randn(B, cell.state_size).double()
+    short, long = torch.zeros(B, 1).double(), torch.ones(B, 1).double()
+    assert torch.equal(cell.step(x, h, short), cell.step(x, h, long))
+    assert not torch.allclose(told.step(x, h, short), told.step(x, h, long))
+    assert (cell.uses_dt, told.uses_dt) == (False, True)
+
+
+def test_forget_bias_is_no_parameter():
+    with_bias, without = LSTMCell(D, N, forget_bias=1.0), LSTMCell(D, N)
+    assert [n for n, _ in with_bias.named_parameters()] == [
+        n for n, _ in without.named_parameters()
+    ]
+    without.load_state_dict(with_bias.state_dict())
+    x, h, dt = torch.randn(B, D), torch.randn(B, 2 * N), torch.ones(B, 1)
+    c_before = h[:, N:]
+    drive = x @ with_bias.W_x.T + h[:, :N] @ with_bias.W_h.T + with_bias.b
+    forget = drive[:, N : 2 * N]
+    difference = with_bias.step(x, h, dt)[:, N:] - without.step(x, h, dt)[:, N:]
+    expected = (torch.sigmoid(forget + 1) - torch.sigmoid(forget)) * c_before
+    torch.testing.assert_close(difference, expected)

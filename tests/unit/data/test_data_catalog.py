@@ -1,0 +1,119 @@
+import hashlib
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tauflow.batch import SequenceBatch
+from tauflow.data import catalog
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.synthetic.pendulum import PENDULUM
+from tauflow.data.synthetic.xor import XOR_DENSE
+from tauflow.errors import (
+    ArgumentError,
+    DataError,
+    DataNotFoundError,
+    OptionError,
+    UnknownNameError,
+)
+from tauflow.training.losses import LOSSES
+from tauflow.training.metrics import METRICS
+
+NAMES = ["pendulum", "half-cheetah", "walker2d", "xor-dense", "xor-event"]
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Register data sets for the time of a test."""
+    monkeypatch.setattr(catalog.DATASETS, "_entries", dict(catalog.DATASETS))
+    monkeypatch.setattr(catalog._LOADERS, "_entries", dict(catalog._LOADERS))
+    return catalog.register
+
+
+def test_catalog_lists_the_data_sets():
+    assert list(catalog.DATASETS) == NAMES
+
+
+@pytest.mark.parametrize("card", catalog.DATASETS.values(), ids=NAMES)
+def test_cards_name_known_losses_and_metrics(card):
+    assert card.loss in LOSSES
+    assert card.metric in METRICS
+    assert card.notes
+    assert card.licence
+    assert bool(card.files) == bool(card.folder) == card.base_url.startswith("https://")
+
+
+@pytest.mark.parametrize("function", [catalog.load_task, catalog.available, catalog.get])
+def test_unknown_name_suggests_the_nearest(function):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown data set 'walker'\. Did you mean 'walker2d'\?"
+    ):
+        function("walker")
+
+
+def test_unknown_option_suggests_the_nearest():
+    with pytest.raises(OptionError, match=r"no option 'hold_out'\. Did you mean 'holdout'\?"):
+        catalog.load_task("xor-dense", hold_out=0.1)
+    with pytest.raises(OptionError, match=r"'half-cheetah' has no option 'seed'\. It has none\."):
+        catalog.load_task("half-cheetah", seed=1)
+
+
+def test_generated_data_are_always_available(tmp_path):
+    assert catalog.available("pendulum", tmp_path)
+    assert catalog.get("pendulum", tmp_path) is None
+
+
+def test_files_are_available_once_they_are_there(registered, tmp_path):
+    digest = hashlib.sha256(b"content").hexdigest()
+    registered(replace(PENDULUM, name="toy", folder="toy", files={"a.npy": digest}), None)
+    assert not catalog.available("toy", tmp_path)
+    with pytest.raises(DataNotFoundError, match=r"toy: a\.npy not found .* no address to download"):
+        catalog.get("toy", tmp_path)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "a.npy").write_bytes(b"content")
+    assert catalog.available("toy", tmp_path)
+    assert catalog.get("toy", tmp_path) == tmp_path / "toy"
+
+
+def test_own_data_set_is_loaded_with_its_options(registered, tmp_path):
+    batch = SequenceBatch(x=torch.zeros(2, 3, 5), y=torch.zeros(2, 3, 3))
+    seen = {}
+
+    def load(root, *, download=True, scale=1.0):
+        seen.update(root=root, download=download, scale=scale)
+        return TaskData(card, batch, None, batch)
+
+    card = replace(PENDULUM, name="own", sizes=(2, 0, 2))
+    registered(card, load)
+    assert catalog.load_task("own", root=tmp_path, download=False, scale=3.0).train is batch
+    assert seen == {"root": tmp_path, "download": False, "scale": 3.0}
+    with pytest.raises(UnknownNameError, match="'own' is registered already"):
+        catalog.register(card, load)
+
+
+def test_unexpected_number_of_sequences_is_refused(registered):
+    batch = SequenceBatch(x=torch.zeros(2, 3, 5), y=torch.zeros(2, 3, 3))
+    card = replace(PENDULUM, name="own", sizes=(3, 1, 2))
+    registered(card, lambda root, *, download: TaskData(card, batch, None, batch))
+    with pytest.raises(DataError, match=r"gave \(2, 0, 2\) .* expected \(3, 1, 2\)"):
+        catalog.load_task("own")
+
+
+def test_card_refuses_an_unknown_task():
+    with pytest.raises(
+        UnknownNameError, match=r"task='regression' is unknown\. Did you mean 'regress'\?"
+    ):
+        replace(XOR_DENSE, task="regression")
+
+
+def test_card_refuses_sizes_below_one():
+    with pytest.raises(ArgumentError, match="target_size must be at least 1"):
+        replace(XOR_DENSE, target_size=0)
+    assert isinstance(XOR_DENSE, DatasetCard)
+
+
+def test_task_data_moves_as_one():
+    data = catalog.load_task("pendulum", sizes=(2, 1, 1), steps=3)
+    moved = data.to("meta")
+    assert {p.x.device.type for p in (moved.train, moved.valid, moved.test)} == {"meta"}
+    assert moved.card is data.card

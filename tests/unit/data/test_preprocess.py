@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tauflow.data.preprocess import drop_frames, gaps_from_positions, gaps_from_times, windows
+from tauflow.errors import ArgumentError, DataError, TimeError
+
+
+@given(n=st.integers(0, 60), length=st.integers(1, 20), stride=st.integers(1, 20))
+def test_windows_are_the_published_slices(n, length, stride):
+    recording = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    expected = [recording[s : s + length] for s in range(0, n - length, stride)]
+    cut = windows(recording, length, stride)
+    assert cut.shape == (len(expected), length, 2)
+    assert all((a == b).all() for a, b in zip(cut, expected, strict=True))
+
+
+def test_window_that_ends_at_the_last_row_is_left_out():
+    assert len(windows(np.zeros((32, 1), np.float32), 32, 10)) == 0
+    assert len(windows(np.zeros((33, 1), np.float32), 32, 10)) == 1
+
+
+def test_windows_do_not_share_memory_with_the_recording():
+    recording = np.zeros((9, 1), np.float32)
+    windows(recording, 4, 2)[:] = 1
+    assert not recording.any()
+
+
+def test_stride_below_one_is_refused():
+    with pytest.raises(ArgumentError, match="stride must be at least 1, got 0"):
+        windows(np.zeros((9, 1), np.float32), 4, 0)
+
+
+@given(st.sets(st.integers(0, 200), min_size=1))
+def test_gaps_add_up_to_the_positions(positions):
+    kept = np.array(sorted(positions))
+    gaps = gaps_from_positions(kept)
+    assert gaps.dtype == np.float32
+    assert (gaps.cumsum() - 1 == kept).all()
+
+
+@pytest.mark.parametrize("positions", [[0, 2, 2], [3, 1], [-1, 0]])
+def test_positions_that_do_not_increase_are_refused(positions):
+    with pytest.raises(TimeError, match="positions must be increasing"):
+        gaps_from_positions(np.array(positions))
+
+
+def test_gaps_from_times_by_hand():
+    gaps = gaps_from_times(np.array([[10.0, 10.5, 12.5], [0.0, 0.0, 1.0]]), first=0.25)
+    assert gaps.tolist() == [[0.25, 0.5, 2.0], [0.25, 0.0, 1.0]]
+
+
+def test_small_gaps_between_large_times_survive():
+    gaps = gaps_from_times(np.array([1e9, 1e9 + 0.125]), first=0.0)
+    assert gaps.tolist() == [0.0, 0.125]
+
+
+def test_times_running_backwards_are_refused():
+    with pytest.raises(TimeError, match=r"run backwards after entry \(1, 0\)"):
+        gaps_from_times(np.array([[0.0, 1.0], [1.0, 0.0]]), first=1.0)
+
+
+def test_times_that_are_not_finite_are_refused():
+    with pytest.raises(TimeError, match="times must be finite"):
+        gaps_from_times(np.array([0.0, np.nan]), first=1.0)
+
+
+def test_frames_are_dropped_one_number_per_step():
+    together = np.random.RandomState(5)
+    one_by_one = np.random.RandomState(5)
+    for steps in (131, 40):  # the second recording goes on where the first stopped
+        expected = [t for t in range(steps) if one_by_one.rand() < 0.9]
+        assert drop_frames(steps, 0.9, together).tolist() == expected
+
+
+def test_nothing_kept_is_refused():
+    with pytest.raises(DataError, match="all 10 steps were dropped"):
+        drop_frames(10, 0.0, np.random.RandomState(0))

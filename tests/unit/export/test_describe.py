@@ -1,0 +1,149 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import tauflow
+from tauflow.cells import (
+    AbstractCell,
+    CfCCell,
+    ElmanCell,
+    GRUCell,
+    LSTMCell,
+    LTCCell,
+    MixedMemoryCell,
+    NeuronalLTCCell,
+    WiredCfCCell,
+)
+from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
+from tauflow.export import describe, rebuild
+from tauflow.export.describe import CLASSES
+from tauflow.sequence import RNN, SEQUENCE_MODULES
+from tauflow.wirings.explicit import ExplicitWiring
+
+NCP = tauflow.AutoNCP(8, 2)
+MODULES = [
+    LTCCell(3, NCP, constraint="clip"),
+    NeuronalLTCCell(3, 4, activation="sigmoid"),
+    CfCCell(3, 4, mode="pure", backbone_layers=2, init_gain=0.5),
+    WiredCfCCell(3, NCP, time_bias=False),
+    MixedMemoryCell(3, NCP, core="wired-cfc", form="state", mode="no_gate"),
+    LSTMCell(3, 4, append_dt=True, forget_bias=1.0),
+    GRUCell(3, 4, init="tf1"),
+    ElmanCell(3, 4),
+    tauflow.LTC(3, ExplicitWiring([[1, -1], [0, 1]], [[1, 0]] * 3), return_sequences=False),
+    tauflow.NeuronalLTC(3, 4, substeps=2),
+    tauflow.CfC(3, 4, num_layers=2, bidirectional=True, dropout=0.1, proj_size=2, mode="no_gate"),
+    tauflow.WiredCfC(3, NCP),
+    tauflow.MixedMemory(3, 4, core="ltc", form="state", substeps=2),
+    tauflow.LSTM(3, 4),
+    tauflow.GRU(3, 4, append_dt=True),
+    tauflow.Elman(3, 4),
+    RNN(CfCCell(3, 4), num_layers=2),
+    tauflow.SequenceModel(RNN(LTCCell(3, NCP), bidirectional=True), 5, head_init="keras"),
+]
+
+
+def same_structure(a, b):
+    """Compare two modules through what torch knows of them, not through descriptions."""
+    assert type(a) is type(b)
+    assert [name for name, _ in a.named_modules()] == [name for name, _ in b.named_modules()]
+    assert {k: v.shape for k, v in a.state_dict().items()} == {
+        k: v.shape for k, v in b.state_dict().items()
+    }
+
+
+def test_the_examples_cover_every_known_class():
+    assert {type(module).__name__ for module in MODULES} == set(CLASSES)
+    assert set(SEQUENCE_MODULES) <= set(CLASSES.values())
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: type(module).__name__)
+def test_a_description_survives_json_and_builds_the_same_module(module):
+    description = json.loads(json.dumps(describe(module)))
+    rebuilt = rebuild(description)
+    same_structure(module, rebuilt)
+    rebuilt.load_state_dict(module.state_dict())
+    # Equal weights and equal outputs mean that the options without parameters came back too.
+    inputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    cell = isinstance(module, AbstractCell)
+    results = []
+    for one in (module.eval(), rebuilt.eval()):
+        runner = RNN(one) if cell else one
+        results.append(runner(inputs, dt=0.7))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+    assert rebuilt.options.keys() == module.options.keys()
+
+
+def test_the_form_of_a_description():
+    model = tauflow.SequenceModel(tauflow.LTC(3, NCP, substeps=2), 1)
+    description = describe(model)
+    assert set(description) == {"class", "options"}
+    assert description["class"] == "SequenceModel"
+    rnn = description["options"]["rnn"]
+    assert rnn["class"] == "LTC"
+    assert rnn["options"]["substeps"] == 2
+    assert rnn["options"]["hidden_size"] == {"wiring": NCP.to_dict()}
+
+
+def test_rebuilding_leaves_the_random_generator_alone():
+    description = describe(tauflow.LSTM(3, 4))
+    before = torch.get_rng_state()
+    rebuild(description)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Own(LTCCell):
+    """Shares everything with a known class but its name."""
+
+
+CfCTwin = type("CfC", (nn.Module,), {})
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (CfCCell(3, 4, activation=torch.tanh), "CfCCell: the option activation .*'tanh'"),
+        (tauflow.CfC(3, 4, activation=torch.cos), "activation .* Build it with one of the names"),
+        (Own(3, 4), "Own is not a class of tauflow.*state_dict"),
+        (RNN(Own(3, 4)), "Own is not a class of tauflow"),
+        (nn.Linear(2, 2), "Linear is not a class of tauflow"),
+        (CfCTwin(), "CfC is not a class of tauflow"),
+    ],
+)
+def test_what_cannot_be_described(module, message):
+    with pytest.raises(ArgumentError, match=message):
+        describe(module)
+
+
+def test_an_option_of_another_type_cannot_be_described():
+    cell = LSTMCell(3, 4)
+    cell.options["forget_bias"] = torch.tensor(1.0)  # constructors do not check every type
+    with pytest.raises(ArgumentError, match=r"forget_bias .*Tensor.* with a number, a name"):
+        describe(cell)
+
+
+@pytest.mark.parametrize(
+    ("description", "error", "message"),
+    [
+        ({"class": "LTC"}, ModelFileError, "keys 'class' and 'options', .* got {'class': 'LTC'}"),
+        ({"class": "LTC", "options": [1]}, ModelFileError, "keys 'class' and 'options'"),
+        (3, ModelFileError, "keys 'class' and 'options', .* got 3"),
+        ({"class": "CFC", "options": {}}, UnknownNameError, "unknown class of modules 'CFC'"),
+        ({"class": "Linear", "options": {}}, UnknownNameError, "unknown class of modules"),
+        ({"class": "LTC", "options": {"input_size": 3}}, OptionError, "LTC cannot be built"),
+        (
+            {
+                "class": "LTC",
+                "options": {"input_size": 3, "hidden_size": {"wiring": {"kind": "x"}}},
+            },
+            UnknownNameError,
+            "unknown wiring 'x'",
+        ),
+    ],
+)
+def test_descriptions_that_cannot_be_built(description, error, message):
+    with pytest.raises(error, match=message):
+        rebuild(description)

@@ -1,0 +1,207 @@
+import hashlib
+import json
+import struct
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import tauflow
+from tauflow.cells import CfCCell
+from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError
+from tauflow.export import describe, files, load, save
+from tauflow.training.checkpoint import write_tensors
+
+TINY = tauflow.Elman(1, 1)
+
+
+def model(name="ltc", dtype=torch.float32):
+    torch.manual_seed(3)
+    wired = name in ("ltc", "wired-cfc")
+    rnn = tauflow.build(name, 3, tauflow.AutoNCP(7, 2) if wired else 5)
+    return tauflow.SequenceModel(rnn, 2).to(dtype)
+
+
+@pytest.fixture(scope="module")
+def tiny_bytes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny") / "tiny.safetensors"
+    save(TINY, path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", list(tauflow.cells.MODELS))
+def test_round_trip_is_exact(name, dtype, tmp_path):
+    original = model(name, dtype).eval()
+    save(original, tmp_path / "model.safetensors")
+    loaded = load(str(tmp_path / "model.safetensors")).eval()
+    assert type(loaded) is type(original)
+    before, after = original.state_dict(), loaded.state_dict()
+    assert list(before) == list(after)
+    for key, value in before.items():
+        assert value.dtype == after[key].dtype
+        assert torch.equal(value, after[key])
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    if dtype is not torch.bfloat16:
+        for ours, theirs in zip(loaded(x, dt=0.3), original(x, dt=0.3), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_a_loaded_model_can_be_trained(tmp_path):
+    save(model(), tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    assert loaded.training
+    loaded(torch.ones(1, 2, 3))[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in loaded.parameters())
+
+
+def test_other_readers_of_safetensors_see_weights_and_description(tmp_path):
+    original = model("cfc")
+    save(original, tmp_path / "model.safetensors")
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
+        facts = json.loads(file.metadata()["tauflow"])
+        assert torch.equal(file.get_tensor("head.weight"), original.head.weight)
+    assert facts == {
+        "format_version": 1,
+        "tauflow_version": tauflow.__version__,
+        "description": describe(original),
+    }
+
+
+def test_shared_and_non_contiguous_tensors(tmp_path):
+    rnn = tauflow.LSTM(4, 4, num_layers=2)
+    rnn.cells[1].W_x = rnn.cells[0].W_h
+    rnn.cells[0].W_x = nn.Parameter(torch.randn(4, 16).T)
+    save(rnn, tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    for key, value in rnn.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value)
+
+
+def test_saving_replaces_a_file_whole_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+    save(TINY, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+    assert isinstance(load(path), tauflow.Elman)
+
+
+def test_a_model_that_cannot_be_saved_leaves_the_old_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+    with pytest.raises(ArgumentError, match="activation"):
+        save(CfCCell(1, 1, activation=torch.tanh), path)
+    assert path.read_bytes() == b"old"
+
+
+def test_neither_saving_nor_loading_moves_the_random_generator(tmp_path):
+    before = torch.get_rng_state()
+    save(TINY, tmp_path / "model.safetensors")
+    load(tmp_path / "model.safetensors")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_part_replaced_after_building_is_refused(tmp_path):
+    changed = model()
+    changed.head = nn.Linear(2, 3)
+    with pytest.raises(ArgumentError, match=r"not as it was built: head.bias has shape \(3,\)"):
+        save(changed, tmp_path / "model.safetensors")
+
+
+def test_missing_places(tmp_path):
+    with pytest.raises(DataNotFoundError, match=r"no folder .*nowhere. Create it first"):
+        save(TINY, tmp_path / "nowhere" / "model.safetensors")
+    with pytest.raises(DataNotFoundError, match=r"no model file .*model.safetensors. Check"):
+        load(tmp_path / "model.safetensors")
+
+
+def refused(data, tmp_path_factory, message):
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match=message):
+        load(path)
+
+
+def test_truncation_at_any_byte_is_refused(tiny_bytes, tmp_path_factory):
+    for length in range(len(tiny_bytes)):
+        refused(tiny_bytes[:length], tmp_path_factory, "is truncated, damaged or not")
+
+
+def test_any_damaged_byte_of_the_tensors_is_refused(tiny_bytes, tmp_path_factory):
+    (header,) = struct.unpack("<Q", tiny_bytes[:8])
+    payload = range(8 + header, len(tiny_bytes))
+    assert len(payload) == 4 * sum(p.numel() for p in TINY.parameters())
+    for place in payload:
+        damaged = bytearray(tiny_bytes)
+        damaged[place] ^= 1
+        refused(bytes(damaged), tmp_path_factory, "checksum does not match")
+
+
+@given(data=st.data())
+def test_a_flipped_bit_anywhere_is_refused_or_harmless(tiny_bytes, tmp_path_factory, data):
+    place = data.draw(st.integers(0, len(tiny_bytes) - 1))
+    damaged = bytearray(tiny_bytes)
+    damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
+    path.write_bytes(bytes(damaged))
+    try:
+        loaded = load(path)
+    except ModelFileError:
+        return
+    # White space of the header may change; nothing that it says may.
+    assert describe(loaded) == describe(TINY)
+    for key, value in TINY.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value)
+
+
+def test_a_changed_description_is_refused(tiny_bytes, tmp_path_factory):
+    changed = tiny_bytes.replace(rb"\"backend\": \"auto\"", rb"\"backend\": \"atuo\"")
+    assert changed != tiny_bytes
+    refused(changed, tmp_path_factory, "checksum does not match")
+
+
+def test_other_files_are_refused(tmp_path, tmp_path_factory):
+    refused(b"", tmp_path_factory, "not a safetensors file")
+    refused(b"PK\x03\x04 a pickle of torch.save", tmp_path_factory, "not a safetensors file")
+    bare = safetensors.torch.save(dict(TINY.state_dict()))
+    refused(bare, tmp_path_factory, "without the description of a tauflow model")
+    write_tensors(tmp_path / "c", "checkpoint", TINY.state_dict(), {})
+    refused((tmp_path / "c").read_bytes(), tmp_path_factory, "without the description")
+
+
+def crafted(tensors=None, version=1, **changes):
+    """Return a file with a true checksum but another content."""
+    tensors = dict(TINY.state_dict()) if tensors is None else tensors
+    return files._encode(tensors, {**describe(TINY), **changes}, version)
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path_factory):
+    refused(crafted(version=2), tmp_path_factory, "format version 2.* up to 1. Upgrade tauflow")
+
+
+def test_tensors_that_do_not_fit_are_refused(tmp_path_factory):
+    state = dict(TINY.state_dict())
+    without = {name: value for name, value in state.items() if name != "cells.0.b"}
+    refused(crafted(without), tmp_path_factory, "do not fit the Elman described: missing cells.0.b")
+    refused(crafted(state | {"more": torch.ones(1)}), tmp_path_factory, "unexpected more")
+    wider = state | {"cells.0.b": torch.ones(2)}
+    refused(crafted(wider), tmp_path_factory, r"b has shape \(2,\), expected \(1,\)")
+
+
+def test_descriptions_that_cannot_be_built_are_refused(tmp_path_factory):
+    refused(crafted(**{"class": "Elmann"}), tmp_path_factory, "cannot be built: unknown class")
+    refused(crafted(options={"size": 1}), tmp_path_factory, "cannot be built: Elman cannot be")
+    refused(crafted(options=None), tmp_path_factory, "cannot be built: a description has")
+    refused(crafted(**{"class": ["LTC"]}), tmp_path_factory, "cannot be built: a description has")
+    # A description that names code outside tauflow is a name like any other: nothing is imported.
+    refused(crafted(**{"class": "os.system"}), tmp_path_factory, "unknown class of modules")
+
+
+def test_the_checksum_is_over_description_names_types_shapes_and_bytes():
+    tensor = torch.tensor([1.0, 2.0])
+    expected = hashlib.sha256(b"text\na:torch.float32:(2,);" + struct.pack("<2f", 1, 2))
+    assert files._digest("text", {"a": tensor}) == expected.hexdigest()

@@ -1,0 +1,111 @@
+"""Which kernel serves a call, and what is said when the one asked for cannot."""
+
+import pytest
+import torch
+from torch.func import vmap
+
+import tauflow
+from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, LTCCell
+from tauflow.errors import BackendError, UnknownNameError
+from tauflow.kernels import BACKENDS, KERNELS, KernelCall, pick
+
+GATED = [LSTMCell, GRUCell, ElmanCell]
+
+
+def call(cell_class, batch: int = 2, mask: bool = False) -> KernelCall:
+    cell = cell_class(3, 4)
+    valid = torch.ones(batch, 5, dtype=torch.bool) if mask else None
+    return KernelCall(
+        cell,
+        torch.zeros(batch, 5, 3),
+        torch.zeros(batch, cell.state_size),
+        torch.ones(batch, 5, 1),
+        valid,
+    )
+
+
+@pytest.mark.parametrize("cell", GATED)
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_gated_cells_run_on_torch(cell, backend):
+    row = pick(call(cell), backend)
+    assert row in KERNELS
+    assert (row.cell, row.backend) == (cell, "torch")
+
+
+@pytest.mark.parametrize("cell", [*GATED, CfCCell])
+def test_reference_is_always_served(cell):
+    assert pick(call(cell), "reference") is None
+
+
+@pytest.mark.parametrize("cell", GATED)
+def test_auto_falls_back_where_the_kernel_objects(cell):
+    assert pick(call(cell, mask=True), "auto") is None
+    assert pick(call(cell, batch=0), "auto") is None
+
+
+@pytest.mark.parametrize("cell", GATED)
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mask": True}, "take no step mask"),
+        ({"batch": 0}, "need at least one sequence"),
+    ],
+)
+def test_a_named_backend_raises_its_reason(cell, options, reason):
+    with pytest.raises(BackendError, match=f"backend 'torch' cannot serve this call.*{reason}"):
+        pick(call(cell, **options), "torch")
+
+
+def test_a_named_backend_without_a_kernel_says_so():
+    with pytest.raises(BackendError, match=r"it has no kernel for LTCCell.*backend='reference'"):
+        pick(call(LTCCell), "torch")
+
+
+class Own(LSTMCell):
+    """A user's cell with another step than the class it extends."""
+
+    def step(self, x, h, dt):
+        return super().step(x, h, dt) + 1
+
+
+def test_a_subclass_does_not_get_the_kernel_of_its_base():
+    assert pick(call(Own), "auto") is None
+    with pytest.raises(BackendError, match="no kernel for Own"):
+        pick(call(Own), "torch")
+
+
+def test_a_named_backend_refuses_transforms():
+    rnn = tauflow.LSTM(3, 4, backend="torch")
+    with pytest.raises(BackendError, match=r"torch\.func transforms"):
+        vmap(lambda x: rnn(x)[0])(torch.zeros(2, 2, 5, 3))
+
+
+def test_a_module_with_a_named_backend_refuses_a_mask():
+    rnn = tauflow.LSTM(3, 4, backend="torch")
+    x = torch.zeros(2, 5, 3)
+    rnn(x)
+    with pytest.raises(BackendError, match="take no step mask"):
+        rnn(x, mask=torch.ones(2, 5, dtype=torch.bool))
+    with pytest.raises(BackendError, match="take no step mask"):
+        rnn(x, lengths=[5, 3])
+
+
+def test_an_unknown_backend_is_refused_when_built():
+    assert BACKENDS[:2] == ("auto", "reference")
+    with pytest.raises(UnknownNameError, match=r"backend='torhc' is unknown.*'torch'"):
+        tauflow.LSTM(3, 4, backend="torhc")
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_auto_equals_reference_for_every_model(name, masked):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 3, 4).double()
+    x, dt = torch.randn(2, 5, 3).double(), torch.rand(2, 5).double()
+    mask = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1]]).bool() if masked else None
+    reference = tauflow.build(name, 3, 4, backend="reference").double()
+    reference.load_state_dict(rnn.state_dict())
+    for actual, expected in zip(
+        rnn(x, dt=dt, mask=mask), reference(x, dt=dt, mask=mask), strict=True
+    ):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)

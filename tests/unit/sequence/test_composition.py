@@ -1,0 +1,176 @@
+"""Layers, directions, projections and dropout against single layers put together by hand."""
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import tauflow
+from tauflow.cells import MODELS, CfCCell, LTCCell
+from tauflow.errors import ArgumentError, DtypeError, OptionError
+from tauflow.sequence import RNN, SEQUENCE_MODULES, SequenceModule
+
+# Under the type-checking hook of the second test run, wrong types do not get as far as our checks.
+untyped = pytest.mark.skipif(
+    hasattr(SequenceModule.forward, "__wrapped__"), reason="the type hook refuses it first"
+)
+
+B, T, D, H = 3, 6, 2, 4
+NAMES = ["ltc", "cfc", "cfc-mmrnn", "augmented-lstm"]
+
+
+def backward_run(rnn: RNN, x: Tensor, dt: Tensor, lengths: list[int], h: Tensor):
+    """Run each row alone on its reversed samples; a gap lies between two samples."""
+    outputs, states = [], []
+    for row, length in enumerate(lengths):
+        gaps = torch.cat([dt[row, :1], dt[row, 1:length].flip(0)])
+        y, last = rnn(x[row, :length].flip(0), h[row], dt=gaps)
+        held = torch.zeros(T - length, y.shape[-1], dtype=y.dtype)
+        outputs.append(torch.cat([y.flip(0), held]))
+        states.append(last)
+    return torch.stack(outputs), torch.stack(states)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("proj_size", [0, 3])
+def test_deep_bidirectional_module_equals_its_cells_composed_by_hand(name, proj_size):
+    lengths = [4, 6, 2]
+    rnn = tauflow.build(name, D, H, num_layers=3, bidirectional=True, proj_size=proj_size).double()
+    x, dt = torch.randn(B, T, D).double(), torch.rand(B, T).double() + 0.1
+    hx = torch.rand(B, rnn.state_size).double()
+    starts = iter(hx.split([cell.state_size for cell in rnn.cells], -1))
+    signal, states = x, []
+    for layer in range(3):
+        forward, backward = (RNN(rnn.cells[2 * layer + k]) for k in (0, 1))
+        y_f, h_f = forward(signal, next(starts), dt=dt, lengths=lengths)
+        y_b, h_b = backward_run(backward, signal, dt, lengths, next(starts))
+        if proj_size:
+            y_f = y_f @ rnn.projections[2 * layer].weight.T
+            y_b = y_b @ rnn.projections[2 * layer + 1].weight.T
+        signal = torch.cat([y_f, y_b], -1)
+        states += [h_f, h_b]
+    y, h = rnn(x, hx, dt=dt, lengths=lengths)
+    valid = torch.arange(T) < torch.tensor(lengths)[:, None]
+    torch.testing.assert_close(y[valid], signal[valid], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(h, torch.cat(states, -1), rtol=1e-9, atol=1e-11)
+    assert y.shape[-1] == rnn.output_size == 2 * (proj_size or rnn.cell.output_size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_acts_on_what_passes_between_layers_only(name):
+    rnn = tauflow.build(name, D, H, num_layers=3, dropout=0.4).double()
+    x, dt = torch.randn(B, T, D).double(), torch.rand(B, T).double() + 0.1
+    torch.manual_seed(5)
+    y, _ = rnn(x, dt=dt)
+    torch.manual_seed(5)
+    signal = x
+    for layer, cell in enumerate(rnn.cells):
+        signal = F.dropout(signal, 0.4) if layer else signal
+        signal, _ = RNN(cell)(signal, dt=dt)
+    torch.testing.assert_close(y, signal, rtol=1e-9, atol=1e-11)
+    assert not torch.allclose(y, rnn.eval()(x, dt=dt)[0])
+
+
+def test_one_layer_has_nothing_to_drop():
+    rnn = tauflow.LTC(D, H, dropout=0.9)
+    x = torch.randn(B, T, D)
+    assert torch.equal(rnn.train()(x)[0], rnn.eval()(x)[0])
+
+
+def test_cells_of_a_stack_share_options_but_no_parameters():
+    rnn = tauflow.CfC(D, H, num_layers=2, bidirectional=True, mode="no_gate", backbone_units=9)
+    assert [cell.input_size for cell in rnn.cells] == [D, D, 2 * H, 2 * H]
+    for cell in rnn.cells:
+        assert cell.heads.mode == "no_gate"
+        assert cell.backbone.layers[0].out_features == 9
+    pointers = [p.data_ptr() for p in rnn.parameters()]
+    assert len(set(pointers)) == len(pointers)
+    first, second = rnn.cells[0].heads.weight, rnn.cells[1].heads.weight
+    assert not torch.equal(first, second)
+
+
+def test_state_of_a_stack_is_split_by_cell_and_part():
+    rnn = tauflow.LSTM(D, H, num_layers=2, bidirectional=True)
+    h = torch.arange(2.0 * rnn.state_size).view(2, -1)
+    parts = rnn.split_state(h)
+    assert [list(p) for p in parts] == [["h", "c"]] * 4
+    assert parts[2]["c"].tolist() == [[20, 21, 22, 23], [52, 53, 54, 55]]
+
+
+def test_wiring_makes_layers_of_motor_width():
+    wiring = tauflow.AutoNCP(10, 3)
+    rnn = tauflow.LTC(D, wiring, num_layers=2)
+    assert [cell.input_size for cell in rnn.cells] == [D, 3]
+    y, h = rnn(torch.zeros(B, T, D))
+    assert y.shape == (B, T, 3)
+    assert h.shape == (B, 20)
+
+
+@pytest.mark.parametrize("module", SEQUENCE_MODULES, ids=lambda m: m.__name__)
+def test_signature_shows_the_options_of_cell_and_layers_with_their_defaults(module):
+    shown = inspect.signature(module).parameters
+    cell = inspect.signature(module.cell_class.__init__).parameters
+    layer = inspect.signature(SequenceModule.__init__).parameters
+    for source in (cell, layer):
+        for name, parameter in source.items():
+            if name not in ("self", "cell"):
+                assert shown[name].default == parameter.default, name
+                assert shown[name].kind == parameter.kind, name
+    assert list(shown)[:2] == ["input_size", "hidden_size"]
+    assert inspect.getdoc(module.cell_class).splitlines()[-1] in inspect.getdoc(module)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_options_are_recorded_and_build_the_module_again(name):
+    rnn = tauflow.build(name, D, H, num_layers=2, proj_size=3)
+    again = type(rnn)(**rnn.options)
+    again.load_state_dict(rnn.state_dict())
+    x = torch.randn(B, T, D)
+    assert torch.equal(rnn(x)[0], again(x)[0])
+
+
+def test_every_catalogued_cell_has_one_module():
+    cells = [module.cell_class for module in SEQUENCE_MODULES]
+    assert len(set(cells)) == len(cells)
+    assert {entry.cell for entry in MODELS.values()} == set(cells)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
+        pytest.param({"num_layers": 1.5}, "num_layers must be an integer", marks=untyped),
+        ({"dropout": -0.1}, "dropout must be .*from 0 to 1"),
+        ({"proj_size": -1}, "proj_size must be at least 0"),
+        pytest.param({"bidirectional": "no"}, "bidirectional must be .*got 'no'", marks=untyped),
+        pytest.param({"return_sequences": "no"}, "return_sequences must be", marks=untyped),
+    ],
+)
+@pytest.mark.parametrize("build", [tauflow.LTC, lambda i, n, **o: RNN(LTCCell(i, n), **o)])
+def test_wrong_arguments_of_the_module(build, options, match):
+    with pytest.raises((ArgumentError, DtypeError), match=match):
+        build(D, H, **options)
+
+
+def test_a_misspelt_layer_argument_names_the_nearest():
+    with pytest.raises(OptionError, match=r"'num_layer'.*Did you mean 'num_layers'"):
+        tauflow.LTC(D, H, num_layer=2)
+
+
+@untyped
+def test_rnn_wants_a_cell():
+    with pytest.raises(
+        (ArgumentError, DtypeError), match=r"cell must be an AbstractCell, got str.*tauflow\.LTC"
+    ):
+        RNN("ltc")
+
+
+def test_a_cell_in_rnn_equals_its_module():
+    cell = CfCCell(D, H)
+    module = tauflow.CfC(D, H)
+    module.cell.load_state_dict(cell.state_dict())
+    x, dt = torch.randn(B, T, D), torch.rand(B, T)
+    assert torch.equal(RNN(cell)(x, dt=dt)[0], module(x, dt=dt)[0])
+    assert RNN(cell).cell is cell
