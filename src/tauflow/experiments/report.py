@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tauflow.errors import TauflowError
-from tauflow.training.checkpoint import write_atomically
+from tauflow.tensorfile import write_atomically
 
 from . import table
 from .figures import Curves, Picture, learning_curves, predictions

@@ -82,7 +82,7 @@ def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
     """
     best, last = run_dir / "best.safetensors", run_dir / "last.safetensors"
     if job.recipe.select == "best" and best.is_file():
-        weights, _ = read_tensors(best, "weights")
+        weights, _ = read_tensors(best, "weights file")
     elif job.recipe.select == "last" and last.is_file():
         weights = read_checkpoint(last).model
     else:

@@ -1,26 +1,16 @@
-"""Training state on disk: one safetensors file with JSON beside the tensors, written all or not.
+"""Training state on disk, in the form of :mod:`tauflow.tensorfile`."""
 
-Nothing is pickled, so that reading a file never runs code. A digest over everything the file holds
-tells damage from data: safetensors alone does not notice a flipped bit in a weight.
-"""
-
-import hashlib
-import json
-import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-import torch
 from torch import Tensor
 
 from tauflow.errors import CheckpointError
+from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
-_VERSION = 1
+_ADVICE = "Restore it from a copy, or delete the run directory and train anew."
 
 
 @dataclass
@@ -100,13 +90,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def write_tensors(
     path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:
-    """Write named tensors and JSON-able facts, replacing ``path`` in one step.
-
-    Args:
-        path: the file.
-        kind: what the file is; :func:`read_tensors` refuses another kind.
-        tensors: copied to the host; tensors may share memory.
-        facts: anything that JSON can hold.
+    """Write a file of a run directory.
 
     Raises:
         CheckpointError: an entry of ``tensors`` is not a tensor.
@@ -117,16 +101,11 @@ def write_tensors(
                 f"{path.name}: {name} is a {type(tensor).__name__}, and only tensors can be saved. "
                 "Keep extra state of modules in buffers."
             )
-    # safetensors refuses tensors that share memory, as tied weights do.
-    copies = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-    text = json.dumps(facts)
-    metadata = {"tauflow": kind, "version": str(_VERSION), "facts": text}
-    metadata["digest"] = _digest(kind, text, copies)
-    write_atomically(path, safetensors.torch.save(copies, metadata))
+    write_tensor_file(path, kind, tensors, facts)
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and facts that :func:`write_tensors` wrote.
+    """Read a file of a run directory.
 
     Raises:
         CheckpointError: the file is missing, damaged, truncated, of another kind or from a newer
@@ -134,54 +113,4 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     """
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}. Check the path, or start the run anew.")
-    data = path.read_bytes()
-    damaged = (
-        f"{path} is damaged, truncated or no {kind} of tauflow. "
-        "Restore it from a copy, or delete the run directory and train anew."
-    )
-    try:
-        tensors = safetensors.torch.load(data)
-        (length,) = struct.unpack("<Q", data[:8])
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        found, version = metadata["tauflow"], int(metadata["version"])
-        text, digest = metadata["facts"], metadata["digest"]
-    except (safetensors.SafetensorError, struct.error, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(damaged) from error
-    if version > _VERSION:
-        raise CheckpointError(
-            f"{path} has format version {version}, this tauflow reads up to {_VERSION}. "
-            "Install a newer tauflow."
-        )
-    if found != kind or digest != _digest(kind, text, tensors):
-        raise CheckpointError(damaged)
-    return tensors, json.loads(text)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    if os.name == "posix":  # the new name itself must reach the disk; Windows has no such call
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """Return a digest of names, dtypes, shapes and values."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _digest(kind: str, text: str, tensors: Mapping[str, Tensor]) -> str:
-    return hashlib.blake2b(f"{kind}\n{text}\n{hash_tensors(tensors)}".encode()).hexdigest()
+    return read_tensor_file(path, kind, error=CheckpointError, advice=_ADVICE)

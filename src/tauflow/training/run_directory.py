@@ -11,16 +11,9 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
+from tauflow.tensorfile import PARTIAL, hash_tensors, write_atomically
 
-from .checkpoint import (
-    Checkpoint,
-    hash_tensors,
-    read_checkpoint,
-    read_tensors,
-    write_atomically,
-    write_checkpoint,
-    write_tensors,
-)
+from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 
 
 class RunDirectory:
@@ -68,6 +61,8 @@ class RunDirectory:
             self.start()
             return None
         self._compare_description()
+        for leftover in self.path.glob(f".*{PARTIAL}"):
+            leftover.unlink()
         if not self._last.exists():  # killed before the first checkpoint
             return None
         checkpoint = read_checkpoint(self._last)
@@ -92,7 +87,7 @@ class RunDirectory:
         Raises:
             CheckpointError: the file is unreadable, or holds the weights of another epoch.
         """
-        weights, facts = read_tensors(self._best, "weights")
+        weights, facts = read_tensors(self._best, "weights file")
         if facts["epoch"] != epoch:
             raise CheckpointError(
                 f"{self._best} holds the weights of epoch {facts['epoch']}, but the best epoch was "
@@ -102,7 +97,7 @@ class RunDirectory:
 
     def _write_best(self, checkpoint: Checkpoint) -> None:
         facts = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
-        write_tensors(self._best, "weights", checkpoint.model, facts)
+        write_tensors(self._best, "weights file", checkpoint.model, facts)
 
     def _compare_description(self) -> None:
         try:

@@ -13,8 +13,8 @@ from torch import nn
 import tauflow
 from tauflow.cells import CfCCell
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError
-from tauflow.export import describe, files, load, save
-from tauflow.training.checkpoint import write_tensors
+from tauflow.export import describe, load, save
+from tauflow.tensorfile import encode, hash_tensors, write_tensor_file
 
 TINY = tauflow.Elman(1, 1)
 
@@ -66,9 +66,10 @@ def test_other_readers_of_safetensors_see_weights_and_description(tmp_path):
         facts = json.loads(file.metadata()["tauflow"])
         assert torch.equal(file.get_tensor("head.weight"), original.head.weight)
     assert facts == {
+        "kind": "model",
         "format_version": 1,
         "tauflow_version": tauflow.__version__,
-        "description": describe(original),
+        "facts": describe(original),
     }
 
 
@@ -168,15 +169,15 @@ def test_other_files_are_refused(tmp_path, tmp_path_factory):
     refused(b"", tmp_path_factory, "not a safetensors file")
     refused(b"PK\x03\x04 a pickle of torch.save", tmp_path_factory, "not a safetensors file")
     bare = safetensors.torch.save(dict(TINY.state_dict()))
-    refused(bare, tmp_path_factory, "without the description of a tauflow model")
-    write_tensors(tmp_path / "c", "checkpoint", TINY.state_dict(), {})
-    refused((tmp_path / "c").read_bytes(), tmp_path_factory, "without the description")
+    refused(bare, tmp_path_factory, "not one of tauflow")
+    write_tensor_file(tmp_path / "c", "checkpoint", TINY.state_dict(), {})
+    refused((tmp_path / "c").read_bytes(), tmp_path_factory, "is a checkpoint, expected a model")
 
 
 def crafted(tensors=None, version=1, **changes):
     """Return a file with a true checksum but another content."""
     tensors = dict(TINY.state_dict()) if tensors is None else tensors
-    return files._encode(tensors, {**describe(TINY), **changes}, version)
+    return encode("model", tensors, {**describe(TINY), **changes}, format_version=version)
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path_factory):
@@ -201,7 +202,7 @@ def test_descriptions_that_cannot_be_built_are_refused(tmp_path_factory):
     refused(crafted(**{"class": "os.system"}), tmp_path_factory, "unknown class of modules")
 
 
-def test_the_checksum_is_over_description_names_types_shapes_and_bytes():
+def test_the_checksum_is_over_names_types_shapes_and_bytes():
     tensor = torch.tensor([1.0, 2.0])
-    expected = hashlib.sha256(b"text\na:torch.float32:(2,);" + struct.pack("<2f", 1, 2))
-    assert files._digest("text", {"a": tensor}) == expected.hexdigest()
+    expected = hashlib.sha256(b"\na:torch.float32:(2,);" + struct.pack("<2f", 1, 2))
+    assert hash_tensors({"a": tensor}) == expected.hexdigest()

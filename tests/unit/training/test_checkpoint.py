@@ -5,6 +5,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from tauflow import tensorfile
 from tauflow.errors import CheckpointError
 from tauflow.training import Checkpoint, checkpoint, read_checkpoint, write_checkpoint
 
@@ -69,7 +70,9 @@ def test_a_truncated_file_is_refused_at_any_length(path):
     data = path.read_bytes()
     for length in [*range(0, len(data), 97), len(data) - 1]:
         path.write_bytes(data[:length])
-        with pytest.raises(CheckpointError, match="damaged, truncated or no checkpoint of tauflow"):
+        with pytest.raises(
+            CheckpointError, match="is truncated, damaged or not a safetensors file"
+        ):
             read_checkpoint(path)
 
 
@@ -96,8 +99,8 @@ def test_foreign_files_are_refused(path):
 
 
 def test_a_file_of_another_kind_is_refused(path):
-    checkpoint.write_tensors(path, "weights", {"w": torch.ones(2)}, {})
-    with pytest.raises(CheckpointError, match="no checkpoint of tauflow"):
+    checkpoint.write_tensors(path, "weights file", {"w": torch.ones(2)}, {})
+    with pytest.raises(CheckpointError, match="is a weights file, expected a checkpoint"):
         read_checkpoint(path)
 
 
@@ -107,10 +110,10 @@ def test_a_missing_file_is_named(path):
 
 
 def test_a_newer_version_is_refused(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_VERSION", 2)
+    monkeypatch.setattr(tensorfile.encode, "__kwdefaults__", {"format_version": 2})
     write_checkpoint(path, example())
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="format version 2, this tauflow reads up to 1"):
+    with pytest.raises(CheckpointError, match="format version 2, and this tauflow reads up to 1"):
         read_checkpoint(path)
 
 

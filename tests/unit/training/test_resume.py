@@ -51,7 +51,7 @@ def assert_same_run(a, b):
         assert_equal_tensors(one.optimizer[index], other.optimizer[index])
     assert without_seconds(one.history) == without_seconds(other.history) == logged(a) == logged(b)
     assert (one.epoch, one.step, one.best_epoch) == (other.epoch, other.step, other.best_epoch)
-    best = [checkpoint.read_tensors(path / "best.safetensors", "weights") for path in (a, b)]
+    best = [checkpoint.read_tensors(path / "best.safetensors", "weights file") for path in (a, b)]
     assert_equal_tensors(best[0][0], best[1][0])
     assert best[0][1] == best[1][1]
 
@@ -165,9 +165,9 @@ def test_damaged_files_are_refused_with_advice(tmp_path):
 
 def test_best_weights_of_another_epoch_are_refused(tmp_path):
     fit(tmp_path)
-    weights, facts = checkpoint.read_tensors(tmp_path / "best.safetensors", "weights")
+    weights, facts = checkpoint.read_tensors(tmp_path / "best.safetensors", "weights file")
     checkpoint.write_tensors(
-        tmp_path / "best.safetensors", "weights", weights, {**facts, "epoch": 99}
+        tmp_path / "best.safetensors", "weights file", weights, {**facts, "epoch": 99}
     )
     with pytest.raises(CheckpointError, match="holds the weights of epoch 99, but the best epoch"):
         fit(tmp_path)

@@ -1,0 +1,139 @@
+"""One file of named tensors and JSON facts: the form of model files and of checkpoints.
+
+It is a safetensors file whose metadata has two entries: ``tauflow``, a JSON text that says what the
+file is and holds the facts, and ``sha256``, a digest of that text and of every tensor, since
+safetensors by itself does not notice a flipped bit. Nothing is pickled, so that reading a file
+never runs code from it.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import struct
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tauflow.errors import TauflowError
+
+FORMAT_VERSION = 1
+PARTIAL = ".partial"
+"""How the name of a file ends that is being written, or whose writer was killed."""
+
+
+def write_tensor_file(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> None:
+    """Write tensors and facts, replacing ``path`` in one step.
+
+    Args:
+        path: the file.
+        kind: what the file is; :func:`read_tensor_file` refuses another kind.
+        tensors: on any device; they may share memory, and are apart when read.
+        facts: anything that JSON can hold.
+    """
+    write_atomically(path, encode(kind, tensors, facts))
+
+
+def read_tensor_file(
+    path: Path, kind: str, *, error: type[TauflowError], advice: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors, on the CPU, and the facts that :func:`write_tensor_file` wrote.
+
+    Args:
+        path: the file, which must exist.
+        kind: what the file must be.
+        error: the class to raise.
+        advice: what to do about a damaged file; ends the message.
+
+    Raises:
+        TauflowError: of the class ``error``: the file is truncated, damaged, of another kind or
+            from a newer version of tauflow.
+    """
+    data = path.read_bytes()
+    try:
+        tensors = safetensors.torch.load(data)
+        (length,) = struct.unpack("<Q", data[:8])
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    except (safetensors.SafetensorError, struct.error, ValueError, KeyError) as reason:
+        raise error(f"{path} is truncated, damaged or not a safetensors file. {advice}") from reason
+    try:
+        text, digest = metadata["tauflow"], metadata["sha256"]
+        content = json.loads(text)
+        found, format_version = content["kind"], int(content["format_version"])
+    except (KeyError, TypeError, ValueError) as reason:
+        raise error(f"{path} is a safetensors file, but not one of tauflow. {advice}") from reason
+    if format_version > FORMAT_VERSION:
+        raise error(
+            f"{path} has format version {format_version}, and this tauflow reads up to "
+            f"{FORMAT_VERSION}. Upgrade tauflow: pip install --upgrade tauflow"
+        )
+    if digest != _digest(text, tensors):
+        raise error(f"{path} is damaged: its checksum does not match its content. {advice}")
+    if found != kind:
+        raise error(f"{path} is a {found}, expected a {kind}. {advice}")
+    facts: dict[str, Any] = content["facts"]
+    return tensors, facts
+
+
+def encode(
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    *,
+    format_version: int = FORMAT_VERSION,
+) -> bytes:
+    """Return the bytes of a tensor file."""
+    text = json.dumps(
+        {
+            "kind": kind,
+            "format_version": format_version,
+            "tauflow_version": version("tauflow"),
+            "facts": facts,
+        }
+    )
+    # safetensors refuses tensors that share memory, as tied weights do.
+    apart = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    return safetensors.torch.save(apart, {"tauflow": text, "sha256": _digest(text, apart)})
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new."""
+    # A name of its own for each writer: two that save to one path must not mix their bytes.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the new name itself must reach the disk; Windows has no such call
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of names, dtypes, shapes and values."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(f"{text}\n{hash_tensors(tensors)}".encode()).hexdigest()
