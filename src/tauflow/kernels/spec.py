@@ -53,7 +53,7 @@ class KernelSpec:
             shapes, dtypes and devices alone.
         run: computes the call.
         rtol: relative tolerance of the parity test, on values and on every gradient.
-        atol: absolute tolerance of the parity test.
+        atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
     """
 
     cell: type[AbstractCell]

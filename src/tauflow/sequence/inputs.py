@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from tauflow.checks import boolean_tensor, floating, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
-Lengths = Tensor | Sequence[int]
+Lengths = Tensor | Sequence[int] | int
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def prepare(
     input_size: int,
     x: Tensor | PackedSequence,
     *,
-    dt: Tensor | float | None = None,
+    dt: Tensor | float | int | None = None,
     t: Tensor | None = None,
     mask: Tensor | None = None,
     lengths: Lengths | None = None,
@@ -163,7 +163,7 @@ def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -
 def _gaps(
     where: str,
     x: Tensor,
-    dt: Tensor | float | None,
+    dt: Tensor | float | int | None,
     t: Tensor | None,
     mask: Tensor | None,
     batched: bool,
@@ -183,7 +183,8 @@ def _gaps(
         _check_forward(where, "dt", gaps, mask)
     else:
         gap = 1.0 if dt is None else dt
-        if isinstance(gap, bool) or not isinstance(gap, int | float | Tensor):
+        truth = isinstance(gap, bool) or (isinstance(gap, Tensor) and gap.dtype is torch.bool)
+        if truth or not isinstance(gap, int | float | Tensor):
             raise DtypeError(
                 f"{where}: dt must be a number or a tensor of real numbers, got "
                 f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."

@@ -97,7 +97,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         x: Tensor | PackedSequence,
         hx: Tensor | None = None,
         *,
-        dt: Tensor | float | None = None,
+        dt: Tensor | float | int | None = None,
         t: Tensor | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,

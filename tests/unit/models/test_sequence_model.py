@@ -1,0 +1,63 @@
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+import tauflow
+from tauflow.errors import ArgumentError, UnknownNameError
+
+
+def model(**options):
+    torch.manual_seed(0)
+    return tauflow.SequenceModel(tauflow.CfC(3, 200, **options), 50)
+
+
+def test_prediction_is_the_head_on_the_body():
+    whole, x, dt = model(), torch.randn(4, 6, 3), torch.rand(4, 6)
+    y, h = whole.rnn(x, dt=dt)
+    prediction, state = whole(x, dt=dt)
+    expected = torch.einsum("bth,oh->bto", y, whole.head.weight) + whole.head.bias
+    torch.testing.assert_close(prediction, expected)
+    torch.testing.assert_close(state, h)
+
+
+def test_one_prediction_per_sequence():
+    whole, x = model(return_sequences=False), torch.randn(4, 6, 3)
+    prediction, _ = whole(x, lengths=[6, 1, 3, 0])
+    assert prediction.shape == (4, 50)
+    alone, _ = whole(x[2:3, :3])
+    torch.testing.assert_close(prediction[2:3], alone)
+
+
+def test_a_packed_sequence_stays_packed():
+    whole, long, short = model(), torch.randn(5, 3), torch.randn(2, 3)
+    packed, _ = whole(pack_sequence([long, short]))
+    padded, _ = whole(torch.stack([long, torch.cat([short, torch.zeros(3, 3)])]), lengths=[5, 2])
+    assert isinstance(packed, PackedSequence)
+    unpacked, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    torch.testing.assert_close(unpacked[0], padded[0])
+    torch.testing.assert_close(unpacked[1, :2], padded[1, :2])
+
+
+@pytest.mark.parametrize(
+    ("head_init", "bound", "std"),
+    [
+        ("torch", 200**-0.5, 200**-0.5 / 3**0.5),  # U(-1/sqrt(N), 1/sqrt(N))
+        ("keras", (6 / 250) ** 0.5, (2 / 250) ** 0.5),  # Glorot uniform
+        ("truncated-0.05", 0.1, 0.05 * 0.8796),  # a normal cut off at two deviations
+    ],
+)
+def test_head_is_drawn_as_asked(head_init, bound, std):
+    torch.manual_seed(0)
+    head = tauflow.SequenceModel(tauflow.CfC(3, 200), 50, head_init=head_init).head
+    assert bound * 0.99 < head.weight.abs().max() <= bound
+    assert head.weight.std().item() == pytest.approx(std, rel=0.02)
+    assert (head.bias == 0).all() == (head_init != "torch")
+
+
+def test_wrong_parts_are_refused():
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'keras'"):
+        tauflow.SequenceModel(tauflow.CfC(3, 4), 1, head_init="kears")
+    with pytest.raises(ArgumentError, match="output_size must be at least 1, got 0"):
+        tauflow.SequenceModel(tauflow.CfC(3, 4), 0)
+    with pytest.raises(ArgumentError, match=r"tauflow\.RNN\(cell\)"):
+        tauflow.SequenceModel(tauflow.CfC(3, 4).cell, 1)

@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from tauflow import SequenceBatch
+from tauflow.errors import ShapeError
+
+
+def batch():
+    return SequenceBatch(
+        x=torch.arange(24.0).reshape(4, 3, 2),
+        y=torch.arange(4.0),
+        dt=torch.arange(12.0).reshape(4, 3),
+        mask=torch.ones(4, 3, dtype=torch.bool),
+    )
+
+
+def test_selecting_keeps_what_belongs_together():
+    chosen = batch()[torch.tensor([3, 0])]
+    assert len(chosen) == 2
+    assert chosen.x[0, 0].tolist() == [18.0, 19.0]
+    assert chosen.y.tolist() == [3.0, 0.0]
+    assert chosen.dt[1].tolist() == [0.0, 1.0, 2.0]
+    assert chosen.observed is None
+    assert batch()[1:3].y.tolist() == [1.0, 2.0]
+
+
+def test_moving_moves_every_tensor():
+    moved = batch().to("meta")
+    assert {t.device.type for t in (moved.x, moved.y, moved.dt, moved.mask)} == {"meta"}
+    assert moved.y_mask is None
+
+
+@pytest.mark.parametrize(
+    ("field", "shape"),
+    [("y", (3,)), ("dt", (4,)), ("mask", (3, 4)), ("observed", (4, 3)), ("y_mask", (4, 2))],
+)
+def test_parts_that_do_not_fit_are_refused(field, shape):
+    parts = {"x": torch.zeros(4, 3, 2), "y": torch.zeros(4), field: torch.zeros(shape)}
+    with pytest.raises(ShapeError, match=f"{field} has shape .* must begin with"):
+        SequenceBatch(**parts)
+
+
+def test_x_needs_three_axes():
+    with pytest.raises(ShapeError, match=r"x has shape \(4, 3\), expected \(B, T, I\)"):
+        SequenceBatch(x=torch.zeros(4, 3), y=torch.zeros(4))

@@ -1,0 +1,35 @@
+import pytest
+
+from tauflow.errors import MissingExtraError, UnknownNameError
+from tauflow.extras import require
+from tauflow.registry import Registry
+
+
+def colours():
+    return Registry("colour", {"red": 1, "green": 2, "blue": 3})
+
+
+def test_it_is_a_mapping():
+    assert dict(colours()) == {"red": 1, "green": 2, "blue": 3}
+    assert "red" in colours()
+    assert "pink" not in colours()
+    assert len(colours()) == 3
+
+
+def test_an_unknown_name_suggests_the_nearest_and_lists_all():
+    with pytest.raises(UnknownNameError, match=r"colour.*'gren'.*Did you mean 'green'\?.*blue"):
+        colours()["gren"]
+
+
+def test_a_name_is_given_once():
+    registry = colours()
+    registry.add("pink", 4)
+    assert registry["pink"] == 4
+    with pytest.raises(UnknownNameError, match="red"):
+        registry.add("red", 5)
+
+
+def test_a_missing_extra_says_how_to_install_it():
+    assert require("json", extra="none").dumps([1]) == "[1]"
+    with pytest.raises(MissingExtraError, match=r"no_such_module.*tauflow\[fast\]"):
+        require("no_such_module", extra="fast")
