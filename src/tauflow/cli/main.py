@@ -1,7 +1,7 @@
 """The ``tauflow`` command: each subcommand parses, calls one function and prints."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,14 +70,14 @@ def run(
     from .output import print_run
 
     given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
-    recipe = replace(RECIPE, **{k: v for k, v in given.items() if v is not None})
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     print_run(
         run_task(
             task,
             model,
             hidden_size=hidden_size,
             options=key_values(option or []),
-            recipe=recipe,
+            recipe=replace(RECIPE, **changes),
             seed=seed,
             resume=resume,
             runs_dir=runs,

@@ -35,17 +35,19 @@ def print_table(
         headers: of the columns.
         rows: their texts.
         title: line above.
-        caption: text below.
+        caption: line below; not folded to the width of the table.
         numbers: positions of the columns to align to the right.
     """
     right = set(numbers)
-    drawn = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    drawn = Table(title=title, title_justify="left")
     for position, header in enumerate(headers):
         drawn.add_column(header, justify="right" if position in right else "left")
     for row in rows:
         drawn.add_row(*row)
     # A file or a pipe has no width of its own; the default of 80 would fold most tables.
     Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False).print(drawn)
+    if caption:
+        say(caption)
 
 
 def print_grid(grid: Grid) -> None:

@@ -1,7 +1,9 @@
 """Show a run or a table again, from what is on disk."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
@@ -11,6 +13,8 @@ from tauflow.experiments.task import REPORT_FILE
 from tauflow.registry import nearest
 
 from .output import print_grid, print_record, print_reports, print_table, say
+
+Epoch = Mapping[str, Any]
 
 
 def show(what: str, *, epochs: int | None, results_dir: Path, runs_dir: Path) -> None:
@@ -31,7 +35,7 @@ def show(what: str, *, epochs: int | None, results_dir: Path, runs_dir: Path) ->
             _show_run(directory)
             return
     if what in list_experiments() or what.endswith(".toml"):
-        grid = collect(load_experiment(what), epochs=epochs, results_dir=results_dir)
+        grid = collect(load_experiment(what), epochs=epochs, results_dir=results_dir, say=say)
         print_grid(grid)
         if grid.records:
             print_reports(write_grid_reports(grid, results_dir=results_dir, runs_dir=runs_dir))
@@ -57,7 +61,7 @@ def _show_run(directory: Path) -> None:
     print_record(found)
     rows = [
         [str(row["epoch"]), *(_number(row.get(k)) for k in ("train_loss", "valid", "test"))]
-        for row in _thinned(list(found.history))
+        for row in _thinned(found.history)
     ]
     print_table(("epoch", "training loss", "validation", "test"), rows, numbers=range(4))
     say(f"Run:    {directory}")
@@ -70,18 +74,24 @@ def _show_unfinished(directory: Path) -> None:
     """Say how far a run came that was stopped or still runs."""
     log = directory / "log.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-    planned = json.loads((directory / "run.json").read_text(encoding="utf-8"))["recipe"]["epochs"]
+    file = directory / "run.json"
+    try:
+        planned = json.loads(file.read_text(encoding="utf-8"))["recipe"]["epochs"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{file} is damaged. Restore it from a copy, or delete {directory} and train anew."
+        ) from error
     say(f"{directory} is not finished: {len(lines)} of {planned} epochs.")
-    error = directory / "error.txt"
-    if error.is_file():
-        say(f"It failed: {error.read_text(encoding='utf-8').strip().splitlines()[-1]}")
+    trouble = directory / "error.txt"
+    if trouble.is_file():
+        say(f"It failed: {trouble.read_text(encoding='utf-8').strip().splitlines()[-1]}")
     say("Give its command again to continue; 'tauflow run' needs --resume for that.")
 
 
-def _thinned(history: list[dict[str, float]], most: int = 12) -> list[dict[str, float]]:
+def _thinned(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:
     """Return at most about a dozen epochs, the first and the last among them."""
     step = max(1, -(-len(history) // most))
-    kept = history[::step]
+    kept = list(history[::step])
     return kept if not history or kept[-1] is history[-1] else [*kept, history[-1]]
 
 

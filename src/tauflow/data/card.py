@@ -6,6 +6,7 @@ from typing import Any
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
+from tauflow.errors import ArgumentError
 
 TASKS = ("regress", "classify", "binary")
 
@@ -27,6 +28,7 @@ class DatasetCard:
         split: how the parts were made.
         loss: name of the loss to train with.
         metric: name of the metric to report.
+        targets: a name for each of the ``target_size`` values, for plots; may be left out.
         per_step: whether there is a target at every step, rather than one per sequence.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
@@ -46,6 +48,7 @@ class DatasetCard:
     split: str
     loss: str
     metric: str
+    targets: tuple[str, ...] = ()
     per_step: bool = True
     folder: str = ""
     base_url: str = ""
@@ -56,6 +59,11 @@ class DatasetCard:
         one_of(TASKS, task=self.task)
         at_least(1, input_size=self.input_size)
         at_least(1, target_size=self.target_size)
+        if self.targets and len(self.targets) != self.target_size:
+            raise ArgumentError(
+                f"targets must name each of the {self.target_size} target values, got "
+                f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
+            )
 
     @property
     def urls(self) -> Mapping[str, str]:

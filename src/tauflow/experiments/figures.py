@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses.
 _BLUE, _ORANGE, _GREY, _INK = "#0072B2", "#E69F00", "#9AA5B1", "#1F2933"
-_STYLE = {
+_STYLE: dict[Any, object] = {  # matplotlib types its keys as literals
     "font.size": 9,
     "text.color": _INK,
     "axes.edgecolor": "#CBD2D9",
@@ -129,6 +129,8 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
 
 
 def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     scale = 100.0 if metric in FRACTIONS else 1.0
     for key, colour, name in (("valid", _ORANGE, "validation"), ("test", _BLUE, "test")):
         series = [[row[key] for row in record.history] for record in panel.records]
@@ -156,6 +158,7 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
             axes.axhspan(level - half, level + half, color=_GREY, alpha=0.25, linewidth=0)
     axes.set_title(panel.title)
     axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if metric not in FRACTIONS:
         _log_axis(axes)
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tauflow.data.card import DatasetCard
 from tauflow.errors import TauflowError
 from tauflow.tensorfile import write_atomically
 
@@ -65,7 +66,7 @@ class Page:
     caption: str
     configurations: Sequence[tuple[str, Pairs]]
     environment: Pairs
-    tiles: Pairs = ()  # type: ignore[assignment]
+    tiles: Sequence[tuple[str, str]] = ()
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()
@@ -170,15 +171,17 @@ def _grid_samples(
         samples = [] if model is None else sample(model, data)
         if not samples:
             return []
-        drawn = predictions(samples, feature_names(len(samples[0].truth)), data.card.time_unit)
+        drawn = predictions(
+            samples, feature_names(data.card, len(samples[0].truth)), data.card.time_unit
+        )
         caption = f"{table.title(row)}, seed {record.seed}, on sequences it was not trained on."
         return [Picture(drawn.title, caption, drawn.uri)]
     return []
 
 
-def feature_names(count: int) -> list[str]:
-    """Return names for target features that have none."""
-    return [f"feature {number}" for number in range(count)]
+def feature_names(card: DatasetCard, count: int) -> list[str]:
+    """Return the names of the first target features; numbers for a data set that names none."""
+    return list(card.targets[:count]) or [f"feature {number}" for number in range(count)]
 
 
 def write_page(page: Page, path: Path) -> None:

@@ -95,10 +95,22 @@ def reproduce(
 
 
 def collect(
-    experiment: Experiment, *, epochs: int | None = None, results_dir: Path = Path("results")
+    experiment: Experiment,
+    *,
+    epochs: int | None = None,
+    results_dir: Path = Path("results"),
+    say: Say = lambda line: None,
 ) -> Grid:
-    """Return the results that are there, without running anything."""
+    """Return the results that are there, without running anything.
+
+    Args:
+        experiment: the table.
+        epochs: to how many the runs were cut; by default none were.
+        results_dir: where results are.
+        say: is told of every line that cannot be read.
+    """
     path = results_dir / f"{experiment.name}.jsonl"
+    _finished(path, say)
     return Grid(experiment, epochs, _belonging(experiment, epochs, path))
 
 

@@ -152,7 +152,8 @@ def read(path: Path) -> tuple[list[RunRecord], list[str]]:
     warnings: list[str] = []
     if not path.exists():
         return records, warnings
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    text = path.read_text(encoding="utf-8", errors="replace")  # a line may be torn inside a letter
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

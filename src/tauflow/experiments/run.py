@@ -14,6 +14,7 @@ from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import build
+from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
 
@@ -198,7 +199,7 @@ def execute(
         history=tuple(trained.history),
     )
     if run_dir is not None:
-        (run_dir / RECORD_FILE).write_text(record.to_json() + "\n", encoding="utf-8")
+        write_atomically(run_dir / RECORD_FILE, (record.to_json() + "\n").encode())
     return record, model
 
 

@@ -95,9 +95,9 @@ def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
 def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
-    ``persistence``: what is to be predicted stays as it is; every regression data set of the catalog
-    puts the present values first among its inputs. ``training mean``: the mean target of the
-    training part; for two classes, ``most frequent class``.
+    ``persistence``: what is to be predicted stays as it is; every regression data set of the
+    catalog puts the present values first among its inputs. ``training mean``: the mean target of
+    the training part; for two classes, ``most frequent class``.
 
     Args:
         data: the data set.

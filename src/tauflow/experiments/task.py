@@ -18,7 +18,7 @@ from .spec import ModelSpec, Part
 
 REPORT_FILE = "report.html"
 RECIPE = Recipe(lr=5e-3, epochs=20, batch_size=64, clip="norm", clip_norm=1.0)
-"""What a run is trained with unless told otherwise; the last epoch counts without validation data."""
+"""What a run is trained with by default; without validation data the last epoch counts."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def run_task(
 
 
 def choose_directory(base: Path, *, resume: bool) -> Path:
-    """Return ``base``, ``base-2``, ``base-3``, ...: the latest to resume, else the first free one."""
+    """Return the first free one of ``base``, ``base-2``, ...; to resume, the last that is taken."""
     taken: Path | None = None
     free, number = base, 1
     while free.exists():
@@ -116,7 +116,7 @@ def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
     pictures = [learning_curves([panel], record.metric)]
     samples = sample(model, data)
     if samples:
-        names = feature_names(len(samples[0].truth))
+        names = feature_names(card, len(samples[0].truth))
         pictures.insert(0, predictions(samples, names, card.time_unit))
     page = run_page(
         record,

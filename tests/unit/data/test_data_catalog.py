@@ -112,6 +112,13 @@ def test_card_refuses_sizes_below_one():
     assert isinstance(XOR_DENSE, DatasetCard)
 
 
+def test_card_names_every_target_or_none():
+    assert len(PENDULUM.targets) == PENDULUM.target_size
+    assert replace(PENDULUM, targets=()).targets == ()
+    with pytest.raises(ArgumentError, match=r"each of the 3 target values, got 2: x, y\. Name all"):
+        replace(PENDULUM, targets=("x", "y"))
+
+
 def test_task_data_moves_as_one():
     data = catalog.load_task("pendulum", sizes=(2, 1, 1), steps=3)
     moved = data.to("meta")

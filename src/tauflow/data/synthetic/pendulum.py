@@ -31,6 +31,7 @@ PENDULUM = DatasetCard(
     task="regress",
     input_size=5,
     target_size=3,
+    targets=("sin θ", "cos θ", "velocity"),
     time_unit="s",
     sizes=(1024, 256, 256),
     source="generated",

@@ -1,0 +1,5 @@
+"""``python -m tauflow`` is the ``tauflow`` command."""
+
+from tauflow.cli.main import main
+
+main()

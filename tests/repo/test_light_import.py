@@ -1,0 +1,18 @@
+"""``import tauflow`` loads torch and nothing heavier."""
+
+import subprocess
+import sys
+
+HEAVY = {
+    *("numba", "triton", "sklearn", "scipy", "pandas", "matplotlib", "networkx"),
+    *("rich", "typer", "pooch", "jinja2", "joblib", "ncps", "beartype"),
+}
+
+
+def test_import_is_light():
+    code = "import sys, torch; before = set(sys.modules); import tauflow; "
+    code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert "tauflow" in loaded
+    assert loaded & HEAVY == set()

@@ -1,0 +1,21 @@
+"""What users may rely on is a list that changes on purpose only."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from public_names import public_modules, public_names
+
+
+def test_public_names_are_the_pinned_ones():
+    pinned = Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").split()
+    assert public_names() == pinned, "if meant, run python tests/repo/public_names.py and pin it"
+
+
+@pytest.mark.parametrize("module", public_modules(), ids=lambda m: m.__name__)
+def test_public_names_exist_and_are_documented(module):
+    assert len(set(module.__all__)) == len(module.__all__)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), f"{module.__name__}.{name} has no docstring"

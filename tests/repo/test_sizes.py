@@ -1,0 +1,27 @@
+"""Files and functions stay small enough to hold in the head."""
+
+import ast
+
+import pytest
+from sources import MODULES, PACKAGE, ROOT
+
+FILE_LINES = 420
+FUNCTION_LINES = 60
+KERNEL_LINES = 300
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_and_functions_are_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= FILE_LINES
+    limit = KERNEL_LINES if path.parent.name == "kernels" else FUNCTION_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            length = node.end_lineno - body[0].lineno + 1 if body else 0
+            assert length <= limit, f"{node.name} has {length} lines of code"
+
+
+def test_no_drawer_for_everything():
+    names = {path.stem for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")}
+    assert not names & {"utils", "util", "misc", "helpers", "common"}
