@@ -147,8 +147,8 @@ class _Run:
         return total / count
 
     def _take_step(self, batch: SequenceBatch, epoch: int) -> tuple[float, int]:
-        entries = self.loss.entries(predict(self.model, batch), batch)
-        loss = self.loss.mean(entries)
+        prediction = predict(self.model, batch)
+        loss = self.loss(prediction, batch)
         value = loss.item()
         if not math.isfinite(value):
             raise NonFiniteError(f"the loss is {value} at {self._where(epoch)}")
@@ -159,7 +159,7 @@ class _Run:
         clip_gradients(self.parameters, self.recipe)
         self.optimizer.step()
         self.step += 1
-        return value, entries.numel()
+        return value, self.loss.count(batch, per_step=prediction.ndim == 3)
 
     def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
         sequences, size = len(self.data), self.recipe.batch_size

@@ -1,5 +1,7 @@
 """Losses by name: means over the valid entries of a batch."""
 
+from functools import partial
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,9 +14,9 @@ from .score import Score
 _NEVER_A_CLASS = -(2**62)
 
 
-def squared_error(prediction: Tensor, y: Tensor) -> Tensor:
-    """Return the squared error of every output."""
-    return F.mse_loss(prediction, y.view_as(prediction), reduction="none")
+def squared_error(prediction: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
+    """Return the squared error of every output, or their mean."""
+    return F.mse_loss(prediction, y.view_as(prediction), reduction=reduction)
 
 
 def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ def binary_cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
 LOSSES: Registry[Score] = Registry(
     "loss",
     {
-        "mse": Score("mse", "values", squared_error),
+        "mse": Score("mse", "values", squared_error, mean=partial(squared_error, reduction="mean")),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
         "bce": Score("bce", "binary", binary_cross_entropy),
     },

@@ -21,12 +21,14 @@ class Score:
             integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit.
         compare: maps predictions (..., O) and targets that fit them to one number per entry.
         higher_is_better: whether a larger mean is a better one.
+        mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
     """
 
     name: str
     target: str
     compare: Callable[[Tensor, Tensor], Tensor]
     higher_is_better: bool = False
+    mean: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
         """Return the mean over the valid entries of a batch.
@@ -40,25 +42,32 @@ class Score:
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
-        return self.mean(self.entries(prediction, batch))
-
-    def mean(self, entries: Tensor) -> Tensor:
-        """Return the mean of entries, of which there must be some."""
-        if entries.numel() == 0:
+        prediction, y = self._selected(prediction, batch)
+        if y.numel() == 0:
             raise DataError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
-        return entries.mean()
+        return self.compare(prediction, y).mean() if self.mean is None else self.mean(prediction, y)
 
     def entries(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
         """Return one number per valid entry; for its arguments see :meth:`__call__`."""
+        return self.compare(*self._selected(prediction, batch))
+
+    def count(self, batch: SequenceBatch, *, per_step: bool) -> int:
+        """Return how many targets of a batch count, with one prediction per step or sequence."""
+        valid = batch.mask if batch.y_mask is None else batch.y_mask
+        if valid is None or not per_step:
+            return batch.y.numel()
+        return int(valid.sum()) * (batch.y.numel() // valid.numel())
+
+    def _selected(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
         self._check_fit(prediction, batch)
         valid = _valid(self.name, prediction, batch)
         if valid is None:
-            return self.compare(prediction, batch.y)
+            return prediction, batch.y
         # Selecting first keeps whatever stands in the padding out of the gradients too.
-        return self.compare(prediction[valid], batch.y[valid])
+        return prediction[valid], batch.y[valid]
 
     def check_targets(self, split: str, batch: SequenceBatch) -> None:
         """Refuse targets that this score cannot be computed from.
