@@ -1,0 +1,57 @@
+"""Time several ways to do one thing, fairly: interleaved, warm, medians, ratios round by round."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Job = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one contender.
+
+    Args:
+        seconds: median time of a call.
+        rounds: time of a call in each round.
+    """
+
+    seconds: float
+    rounds: tuple[float, ...]
+
+    def ratio(self, other: "Timing") -> float:
+        """Return how many times as long as this one the other takes: the median over rounds."""
+        pairs = zip(other.rounds, self.rounds, strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+
+def interleaved(
+    jobs: Mapping[str, Job], *, rounds: int = 7, least: float = 0.05
+) -> dict[str, Timing]:
+    """Time jobs in turns, so that a machine that slows down slows all of them.
+
+    Args:
+        jobs: name and call; each is called once before, to warm up.
+        rounds: turns of each.
+        least: seconds that a turn takes at least; quick jobs are called repeatedly.
+    """
+    calls = {name: _calls(job, least) for name, job in jobs.items()}
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(rounds):
+        order = list(jobs) if turn % 2 else list(reversed(jobs))
+        for name in order:
+            times[name].append(_time(jobs[name], calls[name]))
+    return {name: Timing(statistics.median(t), tuple(t)) for name, t in times.items()}
+
+
+def _calls(job: Job, least: float) -> int:
+    job()
+    return max(1, round(least / _time(job, 1)))
+
+
+def _time(job: Job, calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        job()
+    return (time.perf_counter() - started) / calls
