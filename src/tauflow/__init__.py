@@ -17,7 +17,7 @@ from tauflow.sequence import (
     WiredCfC,
     build,
 )
-from tauflow.training import Recipe, train
+from tauflow.training import Recipe, attach_constraints, train
 from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, RandomSparse
 
 __version__ = _version("tauflow")
@@ -40,6 +40,7 @@ __all__ = [
     "SequenceBatch",
     "SequenceModel",
     "WiredCfC",
+    "attach_constraints",
     "build",
     "from_ncps",
     "load",

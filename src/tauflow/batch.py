@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from tauflow.errors import ShapeError
+from tauflow.checks import boolean_tensor, shape_error
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -31,24 +32,36 @@ class SequenceBatch:
     y_mask: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not isinstance(value, Tensor):
+                raise DtypeError(
+                    f"SequenceBatch: {field.name} must be a torch.Tensor, got "
+                    f"{type(value).__name__}. Convert it with torch.as_tensor({field.name})."
+                )
+            if value is not None and field.name in ("mask", "observed", "y_mask"):
+                boolean_tensor("SequenceBatch", **{field.name: value})
         if self.x.ndim != 3:
             raise ShapeError(
                 f"SequenceBatch: x has shape {tuple(self.x.shape)}, expected (B, T, I). "
                 "Add the missing axis with x.unsqueeze(...)."
             )
         batch, steps = self.x.shape[:2]
+        if self.y.shape[:1] != (batch,):
+            raise ShapeError(
+                f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
+                "Give one row of targets per sequence."
+            )
         for name, expected in (
-            ("y", (batch,)),
             ("dt", (batch, steps)),
             ("mask", (batch, steps)),
             ("observed", tuple(self.x.shape)),
             ("y_mask", (batch, steps)),
         ):
-            value: Tensor | None = getattr(self, name)
-            if value is not None and tuple(value.shape[: len(expected)]) != expected:
-                raise ShapeError(
-                    f"SequenceBatch: {name} has shape {tuple(value.shape)}, but x has shape "
-                    f"{tuple(self.x.shape)}: {name} must begin with {expected}."
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != expected:
+                raise shape_error(
+                    "SequenceBatch", name, value, str(expected), "It goes with x, entry by entry."
                 )
 
     def __len__(self) -> int:
@@ -56,6 +69,10 @@ class SequenceBatch:
 
     def __getitem__(self, index: Tensor | slice) -> "SequenceBatch":
         """Select sequences; a slice shares memory, an index tensor copies."""
+        if isinstance(index, int):
+            raise ArgumentError(
+                f"SequenceBatch: one sequence is a batch of one: use batch[{index}:{index + 1}]."
+            )
         return self._map(lambda value: value[index])
 
     def to(self, device: str | torch.device) -> "SequenceBatch":

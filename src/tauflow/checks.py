@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import TypeVar
 
 import torch
@@ -21,11 +22,11 @@ def _single(named: dict[str, N]) -> tuple[str, N]:
 def at_least(minimum: int, **named: int) -> int:
     """Return the one named integer, or raise :class:`ArgumentError` if it is below ``minimum``."""
     name, value = _single(named)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise ArgumentError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
     if value < minimum:
         raise ArgumentError(f"{name} must be at least {minimum}, got {value}.")
-    return value
+    return int(value)
 
 
 def within(low: float, high: float, **named: float) -> float:
@@ -54,7 +55,7 @@ def boolean(**named: bool) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def one_of(known: Iterable[str], **named: str) -> str:
@@ -99,6 +100,16 @@ def boolean_tensor(where: str, **named: Tensor) -> Tensor:
             f"Convert it with {name}.bool()."
         )
     return value
+
+
+def same_device(where: str, like: Tensor, **named: Tensor | None) -> None:
+    """Raise unless every named tensor is on the device of ``like``, the input x."""
+    for name, value in named.items():
+        if isinstance(value, Tensor) and value.device != like.device:
+            raise ArgumentError(
+                f"{where}: {name} is on {value.device}, but x is on {like.device}. "
+                f"Move it with {name}.to({str(like.device)!r})."
+            )
 
 
 def shape_error(where: str, name: str, got: Tensor, expected: str, advice: str) -> ShapeError:

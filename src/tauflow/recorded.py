@@ -4,6 +4,20 @@ import inspect
 from abc import ABCMeta
 from typing import Any
 
+import numpy as np
+
+
+def changed_options(instance: Any) -> str:
+    """Return the recorded options that differ from their defaults, as arguments of a call."""
+    parameters = inspect.signature(type(instance).__init__).parameters
+    shown = []
+    for name, value in instance.options.items():
+        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        same = type(value) is type(default) and value == default
+        if not same and not hasattr(value, "named_modules"):  # parts show themselves
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown)
+
 
 class RecordedMeta(ABCMeta):
     """Metaclass that stores every constructor argument, defaults included, in ``options``.
@@ -24,5 +38,7 @@ class RecordedMeta(ABCMeta):
                 options.update(value)
             else:
                 options[name] = value
+        # A NumPy number is as good as Python's, but JSON does not know it.
+        options = {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
         instance.options = options
         return instance

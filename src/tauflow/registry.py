@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from tauflow.errors import UnknownNameError
+from tauflow.errors import ArgumentError, UnknownNameError
 
 V = TypeVar("V")
 
@@ -30,9 +30,7 @@ class Registry(Mapping[str, V]):
     def add(self, name: str, entry: V) -> V:
         """Add an entry under a name that is not taken yet, and return the entry."""
         if name in self._entries:
-            raise UnknownNameError(
-                f"{self.kind} {name!r} is registered already; choose another name."
-            )
+            raise ArgumentError(f"{self.kind} {name!r} is registered already; choose another name.")
         self._entries[name] = entry
         return entry
 

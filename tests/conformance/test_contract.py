@@ -11,13 +11,35 @@ from tauflow.cells.catalog import MODELS
 from tauflow.sequence import RNN, SequenceModule
 
 B, T, D = 3, 6, 2
-NAMES = list(MODELS)
-FLOWS = [name for name in NAMES if MODELS[name].cell.is_flow]
+VARIANTS = {
+    "ltc-rk4": ("ltc", {"solver": "rk4"}),
+    "ltc-clip": ("ltc", {"constraint": "clip", "init": "cfc", "output_mapping": "none"}),
+    "ltc-ncp": ("ltc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),
+    "ltc-neuronal-sigmoid": ("ltc-neuronal", {"activation": "sigmoid", "solver": "heun"}),
+    "cfc-deep": ("cfc", {"backbone_layers": 2, "backbone_units": 6}),
+    "cfc-bare": ("cfc", {"backbone_layers": 0, "time_bias": False, "time_sign": 1}),
+    "wired-cfc-ncp": ("wired-cfc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),
+    "wired-cfc-sparse": ("wired-cfc", {"wiring": lambda n: tauflow.RandomSparse(n, 2)}),
+    "mmrnn-state": ("cfc-mmrnn", {"form": "state"}),
+    "mmrnn-ltc": ("cfc-mmrnn", {"core": "ltc"}),
+    "mmrnn-ncp": (
+        "cfc-mmrnn",
+        {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
+    ),
+    "augmented-gru": ("gru", {"append_dt": True}),
+}
+NAMES = [*MODELS, *VARIANTS]
 
 
-def model(name: str, hidden_size: int = 4, **options: object) -> SequenceModule:
-    torch.manual_seed(0)
-    return tauflow.build(name, D, hidden_size, **options).double()
+def model(name: str, hidden_size: int = 4, seed: int = 0, **options: object) -> SequenceModule:
+    catalog_name, fixed = VARIANTS.get(name, (name, {}))
+    merged = {**fixed, **options}
+    size = merged.pop("wiring")(hidden_size) if "wiring" in merged else hidden_size
+    torch.manual_seed(seed)
+    return tauflow.build(catalog_name, D, size, **merged).double()
+
+
+FLOWS = [name for name in NAMES if model(name).cell.is_flow]
 
 
 def sequences(batch: int = B, steps: int = T, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -235,8 +257,7 @@ def test_no_dead_parameter(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_state_dict_round_trip(name):
     rnn, (x, dt) = model(name), sequences()
-    torch.manual_seed(99)
-    other = tauflow.build(name, D, 4).double()
+    other = model(name, seed=99)
     other.load_state_dict(rnn.state_dict())
     same(other(x, dt=dt)[0], rnn(x, dt=dt)[0])
 
@@ -246,8 +267,7 @@ def test_one_seed_one_result(name):
     first, second = model(name), model(name)
     for (n, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
         assert torch.equal(a, b), n
-    torch.manual_seed(1)
-    other = tauflow.build(name, D, 4).double()
+    other = model(name, seed=1)
     assert any(
         not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True)
     )
@@ -256,8 +276,7 @@ def test_one_seed_one_result(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_functional_call_obeys(name):
     rnn, (x, dt) = model(name), sequences()
-    torch.manual_seed(5)
-    other = tauflow.build(name, D, 4).double()
+    other = model(name, seed=5)
     y, _ = functional_call(rnn, dict(other.named_parameters()), (x,), {"dt": dt})
     same(y, other(x, dt=dt)[0])
 
@@ -372,7 +391,7 @@ def test_nan_input_reaches_the_output(name):
     assert y[1, :3].isfinite().all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(MODELS))
 def test_catalog_names_its_paper(name):
     assert MODELS[name].paper
     assert MODELS[name].title

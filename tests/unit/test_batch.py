@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tauflow import SequenceBatch
-from tauflow.errors import ShapeError
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
 
 
 def batch():
@@ -32,12 +32,28 @@ def test_moving_moves_every_tensor():
 
 @pytest.mark.parametrize(
     ("field", "shape"),
-    [("y", (3,)), ("dt", (4,)), ("mask", (3, 4)), ("observed", (4, 3)), ("y_mask", (4, 2))],
+    [("y", (3,)), ("dt", (4, 3, 7)), ("mask", (3, 4)), ("observed", (4, 3)), ("y_mask", (4, 2))],
 )
 def test_parts_that_do_not_fit_are_refused(field, shape):
-    parts = {"x": torch.zeros(4, 3, 2), "y": torch.zeros(4), field: torch.zeros(shape)}
-    with pytest.raises(ShapeError, match=f"{field} has shape .* must begin with"):
+    value = torch.zeros(shape) if field in ("y", "dt") else torch.zeros(shape).bool()
+    parts = {"x": torch.zeros(4, 3, 2), "y": torch.zeros(4), field: value}
+    with pytest.raises(ShapeError, match=f"{field} has shape"):
         SequenceBatch(**parts)
+
+
+@pytest.mark.parametrize("field", ["mask", "observed", "y_mask"])
+def test_a_mask_of_numbers_is_refused(field):
+    # Used as an index it would select sequence 1 over and over.
+    ones = torch.ones(4, 3, 2) if field == "observed" else torch.ones(4, 3)
+    with pytest.raises(DtypeError, match=rf"{field} has dtype torch.int64.*{field}.bool\(\)"):
+        SequenceBatch(x=torch.zeros(4, 3, 2), y=torch.zeros(4), **{field: ones.long()})
+
+
+def test_lists_and_single_sequences_are_refused():
+    with pytest.raises(DtypeError, match=r"y must be a torch.Tensor, got list"):
+        SequenceBatch(x=torch.zeros(1, 3, 2), y=[1.0])
+    with pytest.raises(ArgumentError, match=r"use batch\[2:3\]"):
+        batch()[2]
 
 
 def test_x_needs_three_axes():

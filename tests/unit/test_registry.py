@@ -1,6 +1,6 @@
 import pytest
 
-from tauflow.errors import MissingExtraError, UnknownNameError
+from tauflow.errors import ArgumentError, MissingExtraError, UnknownNameError
 from tauflow.extras import require
 from tauflow.registry import Registry
 
@@ -25,7 +25,7 @@ def test_a_name_is_given_once():
     registry = colours()
     registry.add("pink", 4)
     assert registry["pink"] == 4
-    with pytest.raises(UnknownNameError, match="red"):
+    with pytest.raises(ArgumentError, match="red"):
         registry.add("red", 5)
 
 

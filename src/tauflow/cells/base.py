@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least
-from tauflow.recorded import RecordedMeta
+from tauflow.checks import at_least, shape_error
+from tauflow.errors import ArgumentError
+from tauflow.recorded import RecordedMeta, changed_options
+from tauflow.wirings import AbstractWiring
 
 
 class AbstractCell(nn.Module, metaclass=RecordedMeta):
@@ -41,6 +43,11 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.input_size = at_least(1, input_size=input_size)
+        if isinstance(hidden_size, AbstractWiring):
+            raise ArgumentError(
+                f"{type(self).__name__} is fully connected and takes a number as hidden_size, got "
+                f"{hidden_size!r}. Wirings are for LTC, WiredCfC and MixedMemory(core='wired-cfc')."
+            )
         self.hidden_size = at_least(1, hidden_size=hidden_size)
 
     @property
@@ -58,9 +65,14 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
         """Width of what :meth:`readout` returns."""
         return self.hidden_size
 
-    @abstractmethod
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw every parameter anew from the distributions of the source."""
+        """Draw every parameter anew from the distributions of the source.
+
+        By default the parts that can do so draw theirs, from the global generator.
+        """
+        for part in self.children():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
 
     @abstractmethod
     def step(
@@ -78,12 +90,20 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
 
     def split_state(self, h: Float[Tensor, "*batch S"]) -> dict[str, Tensor]:
         """Return the named parts of a state, as views."""
+        if h.shape[-1] != self.state_size:
+            where, parts = f"{type(self).__name__}.split_state", self.state_parts
+            raise shape_error(where, "h", h, f"(..., {self.state_size})", f"Its parts: {parts}.")
         return dict(
             zip(self.state_parts, h.split(list(self.state_parts.values()), dim=-1), strict=True)
         )
 
     def with_input_size(self, input_size: int) -> "AbstractCell":
         """Return a new cell with the same options and fresh parameters for another input width."""
+        if "input_size" not in self.options:
+            raise ArgumentError(
+                f"{type(self).__name__} cannot be made for another input width: its constructor "
+                "has no argument named input_size. Name it so, or override with_input_size."
+            )
         return type(self)(**{**self.options, "input_size": input_size})
 
     def forward(
@@ -93,5 +113,5 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
         return self.step(x, h, dt)
 
     def extra_repr(self) -> str:
-        """Show the recorded options."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        """Show the options that differ from their defaults."""
+        return changed_options(self)

@@ -73,6 +73,11 @@ class ClosedFormHeads(nn.Module):
             raise ArgumentError(f"time_sign must be -1 or 1, got {time_sign!r}.")
         self.time_sign = time_sign
         self.time_bias = boolean(time_bias=time_bias)
+        if mode == "pure" and (activation != "tanh" or time_sign != -1 or not time_bias):
+            raise ArgumentError(
+                "mode='pure' has neither a head activation nor a time gate: activation, time_sign "
+                "and time_bias would do nothing. Leave them out."
+            )
         self.blocks = 1 if mode == "pure" else 4 if time_bias else 3
         self.weight = nn.Parameter(torch.empty(self.blocks * hidden_size, features))
         self.bias = nn.Parameter(torch.empty(self.blocks * hidden_size))
@@ -159,6 +164,10 @@ class Backbone(nn.Module):
         at_least(1, backbone_units=units)
         self.phi = find_activation(activation)
         self.dropout = within(0.0, 1.0, backbone_dropout=dropout)
+        if dropout and layers == 0:
+            raise ArgumentError(
+                f"backbone_dropout={dropout} would do nothing with backbone_layers=0. Leave it out."
+            )
         self.dropout_first = boolean(dropout_first=dropout_first)
         widths = [features] + [units] * layers
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))

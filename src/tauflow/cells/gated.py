@@ -69,6 +69,21 @@ class AbstractGatedCell(AbstractCell):
         return torch.cat([x, dt], dim=-1) if self.append_dt else x
 
 
+def lstm_update(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the new memory and what the output gate lets through of it, given the four blocks."""
+    i, f, g, o = gates.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return c, torch.sigmoid(o) * torch.tanh(c)
+
+
+def shift_forget_gate(bias: Tensor, forget_bias: float) -> Tensor:
+    """Return the four blocks of a bias with a constant added to the forget gate's."""
+    if not forget_bias:
+        return bias
+    i, f, g, o = bias.chunk(4)
+    return torch.cat([i, f + forget_bias, g, o])
+
+
 class LSTMCell(AbstractGatedCell):
     r"""Long short-term memory; with ``append_dt`` the augmented LSTM of the papers.
 
@@ -115,10 +130,7 @@ class LSTMCell(AbstractGatedCell):
 
     def shifted_bias(self) -> Float[Tensor, " G"]:
         """Return b with the constant added to the forget gate's block."""
-        if not self.forget_bias:
-            return self.b
-        i, f, g, o = self.b.chunk(4)
-        return torch.cat([i, f + self.forget_bias, g, o])
+        return shift_forget_gate(self.b, self.forget_bias)
 
     def step(
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
@@ -126,9 +138,8 @@ class LSTMCell(AbstractGatedCell):
         """Return [h; c] after the new input ``x``."""
         h, c = h.split(self.hidden_size, dim=-1)
         gates = self.features(x, dt) @ self.W_x.T + h @ self.W_h.T + self.shifted_bias()
-        i, f, g, o = gates.chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
+        c, h = lstm_update(gates, c)
+        return torch.cat([h, c], dim=-1)
 
 
 class GRUCell(AbstractGatedCell):

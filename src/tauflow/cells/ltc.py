@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of, within
 from tauflow.solvers import SOLVERS, integrate_semilinear
-from tauflow.wirings import AbstractWiring, FullyConnected
+from tauflow.wirings import AbstractWiring, as_wiring
 
 from .base import AbstractCell
 from .initialise import Generator, inverse_softplus_, random_signs_
@@ -102,11 +102,7 @@ class LTCCell(AbstractCell):
         dt_offset: float = 0.0,
         epsilon: float = 1e-8,
     ) -> None:
-        wiring = (
-            hidden_size
-            if isinstance(hidden_size, AbstractWiring)
-            else FullyConnected(at_least(1, hidden_size=hidden_size))
-        )
+        wiring = as_wiring(hidden_size)
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
         self.solver = one_of(SOLVERS, solver=solver)

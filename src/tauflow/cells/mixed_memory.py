@@ -11,6 +11,7 @@ from tauflow.wirings import AbstractWiring
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .gated import lstm_update, shift_forget_gate
 from .initialise import Generator
 from .ltc import LTCCell
 from .options import refuse_unknown_options
@@ -101,9 +102,8 @@ class MixedMemoryCell(AbstractCell):
     ) -> Float[Tensor, "B S"]:
         """Return [v; c] after ``dt``, given the new input ``x``."""
         v, c = h.split([self.core.state_size, self.hidden_size], dim=-1)
-        i, f, g, o = (x @ self.W_x.T + v @ self.W_h.T + self.b).chunk(4, dim=-1)
-        c = torch.sigmoid(f + self.forget_bias) * c + torch.sigmoid(i) * torch.tanh(g)
-        u = torch.sigmoid(o) * torch.tanh(c)
+        b = shift_forget_gate(self.b, self.forget_bias)
+        c, u = lstm_update(x @ self.W_x.T + v @ self.W_h.T + b, c)
         v = self.core.step(u, v, dt) if self.form == "input" else self.core.step(x, u, dt)
         return torch.cat([v, c], dim=-1)
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, one_of, within
-from tauflow.wirings import AbstractWiring, FullyConnected
+from tauflow.checks import one_of, within
+from tauflow.wirings import AbstractWiring, as_wiring
 
 from .activations import Activation
 from .base import AbstractCell
@@ -58,11 +58,7 @@ class WiredCfCCell(AbstractCell):
         init: str = "keras",
         init_gain: float | None = None,
     ) -> None:
-        wiring = (
-            hidden_size
-            if isinstance(hidden_size, AbstractWiring)
-            else FullyConnected(at_least(1, hidden_size=hidden_size))
-        )
+        wiring = as_wiring(hidden_size)
         super().__init__(input_size, wiring.units)
         self.wiring = wiring
         self.init = one_of(("keras", "torch"), init=init)

@@ -36,6 +36,11 @@ def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
 
     cache = Path(pooch.os_cache("tauflow")) / "data"
     chosen = os.environ.get(DATA_VARIABLE)
+    if chosen and not Path(chosen).expanduser().is_dir():
+        raise DataNotFoundError(
+            f"{DATA_VARIABLE} names {chosen}, which is not a directory. Correct it, make the "
+            "directory, or unset the variable to use the cache."
+        )
     roots = [Path(chosen).expanduser(), cache] if chosen else [cache]
     return [place / card.folder for place in roots]
 

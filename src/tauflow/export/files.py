@@ -37,15 +37,18 @@ def save(module: nn.Module, path: _Path) -> None:
         DataNotFoundError: the folder does not exist.
     """
     path = Path(path)
+    if path.is_dir():
+        raise DataNotFoundError(f"cannot save to {path}: it is a folder. Add a file name.")
     if not path.parent.is_dir():
         raise DataNotFoundError(
             f"cannot save {path.name}: there is no folder {path.parent}. Create it first."
         )
     description = describe(module)
-    if difference := _difference(_shapes(rebuild(description)), _shapes(module)):
+    built = rebuild(description)
+    if difference := _difference(_shapes(built), _shapes(module)) or _changes(built, module):
         raise ArgumentError(
             f"{type(module).__name__} is not as it was built: {difference}. A model file holds the "
-            "constructor's arguments, so that a part replaced later would be lost; build the "
+            "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
     write_tensor_file(path, KIND, module.state_dict(), description)
@@ -64,7 +67,8 @@ def load(path: _Path) -> Any:
     """
     path = Path(path)
     if not path.is_file():
-        raise DataNotFoundError(f"there is no model file {path}. Check the path.")
+        what = "is a folder, not a model file" if path.is_dir() else "does not exist"
+        raise DataNotFoundError(f"{path} {what}. Check the path.")
     tensors, description = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
     try:
         module: nn.Module = rebuild(description)
@@ -82,6 +86,23 @@ def load(path: _Path) -> Any:
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def _changes(built: nn.Module, module: nn.Module) -> str:
+    """Say which parts or plain attributes are no longer as they were built; nothing if all are."""
+    parts = dict(module.named_modules())
+    found = []
+    for name, twin in built.named_modules():
+        part, where = parts[name], f"{name}." if name else ""
+        if type(part) is not type(twin):
+            found.append(f"{name} is a {type(part).__name__}, was a {type(twin).__name__}")
+            continue
+        for key, was in vars(twin).items():
+            if key.startswith("_") or key in ("training", "options"):
+                continue  # torch's own, and the record from which the twin was built
+            if (now := getattr(part, key)) != was:
+                found.append(f"{where}{key} is {now!r}, was {was!r}")
+    return "; ".join(found)
 
 
 def _difference(

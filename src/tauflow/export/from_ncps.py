@@ -21,7 +21,7 @@ from .ncps_wirings import convert_wiring, inferred_cfc_wiring, inferred_ltc_wiri
 
 _MODULES: dict[str, type[CatalogRNN]] = {"ltc": LTC, "cfc": CfC, "wired-cfc": WiredCfC}
 _FIRST = {"ltc": "gleak", "cfc": "ff1.weight", "wired-cfc": "layer_0.ff1.weight"}
-_HEADS = {"activation": "tanh", "time_sign": 1, "init": "torch", "init_gain": 1.0}
+_INIT = {"init": "torch", "init_gain": 1.0}
 _LTC_NAMES = {
     "w": "w",
     "mu": "mu",
@@ -172,7 +172,7 @@ def _cfc_arguments(tensors: NcpsTensors, settings: NcpsSettings) -> tuple[int, i
             "backbone_dropout": settings.backbone_dropout,
             "dropout_first": False,
         }
-    return features - units, units, options | _HEADS | {"mode": settings.mode}
+    return features - units, units, options | _head_options(settings)
 
 
 def _wired_cfc_arguments(
@@ -183,7 +183,12 @@ def _wired_cfc_arguments(
     else:
         wiring = convert_wiring(settings.wiring, layered_output=True)
     units, features = tensors.peek("layer_0.ff1.weight").shape
-    return features - units, wiring, _HEADS | {"mode": settings.mode}
+    return features - units, wiring, _head_options(settings)
+
+
+def _head_options(settings: NcpsSettings) -> dict[str, Any]:
+    gate = {} if settings.mode == "pure" else {"activation": "tanh", "time_sign": 1}
+    return {"mode": settings.mode, **gate, **_INIT}
 
 
 _ARGUMENTS: dict[str, Callable[[NcpsTensors, NcpsSettings], tuple[int, Any, dict[str, Any]]]] = {

@@ -6,12 +6,13 @@ cost: in eager mode on the CPU, outside ``torch.func`` transforms.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from tauflow.checks import boolean_tensor, floating, shape_error, values_readable
+from tauflow.checks import boolean_tensor, floating, same_device, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
 Lengths = Tensor | Sequence[int] | int
@@ -62,6 +63,7 @@ def prepare(
     mask: Tensor | None = None,
     lengths: Lengths | None = None,
     observed: Tensor | None = None,
+    goes_on: bool = False,
 ) -> SequenceInputs:
     """Check a call and bring it into the one form; see :class:`SequenceModule` for the arguments.
 
@@ -74,18 +76,14 @@ def prepare(
         mask: valid steps.
         lengths: valid lengths.
         observed: measured features.
+        goes_on: whether the call starts from a state; ``t`` then has one more entry in front.
 
     Raises:
         ShapeError, DtypeError, TimeError, ArgumentError: the call is not valid.
     """
     packed = None
     if isinstance(x, PackedSequence):
-        if mask is not None or lengths is not None:
-            raise ArgumentError(
-                f"{where}: a PackedSequence knows its lengths; drop mask and lengths, or pass "
-                "the padded tensor."
-            )
-        packed, (x, lengths) = x, pad_packed_sequence(x, batch_first=True)
+        packed, (x, lengths) = x, _unpacked(where, x, mask, lengths)
     floating(where, x=x)
     if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
         raise shape_error(
@@ -96,6 +94,8 @@ def prepare(
             "The last axis holds the features, the one before it time.",
         )
     batched = x.ndim == 3
+    per_step = dt if isinstance(dt, Tensor) and dt.ndim > 0 else None
+    same_device(where, x, t=t, dt=per_step, mask=mask, observed=observed)
 
     def batch(value: Tensor) -> Tensor:
         return value if batched else value.unsqueeze(0)
@@ -104,18 +104,29 @@ def prepare(
     steps = (x.shape[0], x.shape[1])
     if observed is not None:
         observed = _observed(where, batch(boolean_tensor(where, observed=observed)), x)
-    if mask is not None and lengths is not None:
-        raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same thing.")
     if lengths is not None:
+        if mask is not None:
+            raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same.")
         mask = _mask_from_lengths(where, lengths, x, batched)
     elif mask is not None:
         mask = _checked_mask(where, batch(boolean_tensor(where, mask=mask)), steps)
-    gaps = _gaps(where, x, dt, t, mask, batched)
+    gaps = _gaps(where, x, dt, t, mask, batched, goes_on)
     if mask is not None:
         # Padding may hold anything, NaN too, and must not reach values or gradients.
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
         gaps = gaps.masked_fill(~mask, 0.0)
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, observed, batched, packed)
+
+
+def _unpacked(
+    where: str, packed: PackedSequence, mask: Tensor | None, lengths: Lengths | None
+) -> tuple[Tensor, Tensor]:
+    if mask is not None or lengths is not None:
+        raise ArgumentError(
+            f"{where}: a PackedSequence knows its lengths; drop mask and lengths, or pass the "
+            "padded tensor."
+        )
+    return pad_packed_sequence(packed, batch_first=True)
 
 
 def _packed_lengths(packed: PackedSequence) -> Tensor:
@@ -148,7 +159,8 @@ def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -
         ) from error
     if counts.is_floating_point() or counts.dtype is torch.bool:
         raise DtypeError(f"{where}: lengths has dtype {counts.dtype}, expected integers.")
-    counts = counts if batched else counts.reshape(1)
+    if not batched and counts.ndim == 0:
+        counts = counts.unsqueeze(0)
     if tuple(counts.shape) != (x.shape[0],):
         raise shape_error(
             where, "lengths", counts, f"(B,) = ({x.shape[0]},)", "One length per sequence."
@@ -167,24 +179,25 @@ def _gaps(
     t: Tensor | None,
     mask: Tensor | None,
     batched: bool,
+    goes_on: bool,
 ) -> Tensor:
     """Return the gaps, (B, T), in the dtype of x."""
     steps = (x.shape[0], x.shape[1])
     if dt is not None and t is not None:
         raise ArgumentError(f"{where}: give dt (gaps) or t (absolute times), not both.")
     if t is not None:
-        times = _per_step(where, "t", t, steps, batched)
-        _check_times(where, "t", times, mask)
-        gaps = _gaps_from_times(times, mask)  # in t's own dtype: time stamps need the digits
-        _check_forward(where, "t", gaps, mask)
+        gaps = _gaps_from_t(where, t, steps, mask, batched, goes_on)
     elif isinstance(dt, Tensor) and dt.ndim > 0:
         gaps = _per_step(where, "dt", dt, steps, batched)
         _check_times(where, "dt", gaps, mask)
         _check_forward(where, "dt", gaps, mask)
     else:
         gap = 1.0 if dt is None else dt
-        truth = isinstance(gap, bool) or (isinstance(gap, Tensor) and gap.dtype is torch.bool)
-        if truth or not isinstance(gap, int | float | Tensor):
+        if isinstance(gap, Tensor):
+            number = not (gap.is_complex() or gap.dtype is torch.bool)
+        else:
+            number = isinstance(gap, Real) and not isinstance(gap, bool)
+        if not number:
             raise DtypeError(
                 f"{where}: dt must be a number or a tensor of real numbers, got "
                 f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
@@ -194,7 +207,39 @@ def _gaps(
         if dt is not None:
             _check_times(where, "dt", gaps, None)
             _check_forward(where, "dt", gaps, None)
-    return gaps.to(x.dtype)
+    cast = gaps.to(x.dtype)
+    bad = _first_bad(cast.isfinite(), mask)
+    if bad is not None:
+        raise TimeError(
+            f"{where}: the gap {float(gaps[bad]):g} at sequence {bad[0]}, step {bad[1]} is too "
+            f"large for {x.dtype}. Choose a larger unit of time, or another dtype."
+        )
+    return cast
+
+
+def _gaps_from_t(
+    where: str,
+    t: Tensor,
+    steps: tuple[int, int],
+    mask: Tensor | None,
+    batched: bool,
+    goes_on: bool,
+) -> Tensor:
+    """Return the gaps between times; the first is 0, or counts from the time in front."""
+    if goes_on:
+        if isinstance(t, Tensor) and t.shape[-1:] == steps[1:]:
+            raise ArgumentError(
+                f"{where}: with hx, t needs the time of the sample that hx comes from in front: "
+                f"{steps[1] + 1} times per sequence, got {steps[1]}. Without it the time in "
+                "between would be lost; repeat the first time if there was none."
+            )
+        steps = (steps[0], steps[1] + 1)
+        mask = None if mask is None else torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
+    times = _per_step(where, "t", t, steps, batched)
+    _check_times(where, "t", times, mask)
+    gaps = _gaps_from_times(times, mask)  # in t's own dtype: time stamps need the digits
+    _check_forward(where, "t", gaps, mask)
+    return gaps[:, 1:] if goes_on else gaps
 
 
 def _per_step(

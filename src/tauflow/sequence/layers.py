@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.options import refuse_unknown_options
-from tauflow.checks import at_least, boolean, one_of, shape_error, within
+from tauflow.checks import at_least, boolean, one_of, same_device, shape_error, within
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
@@ -59,6 +59,11 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         self.num_layers = at_least(1, num_layers=num_layers)
         self.bidirectional = boolean(bidirectional=bidirectional)
         self.dropout = within(0.0, 1.0, dropout=dropout)
+        if dropout and num_layers == 1:
+            raise ArgumentError(
+                f"dropout={dropout} acts between layers, and num_layers=1 has none between. Add "
+                "layers, or put torch.nn.Dropout behind the module."
+            )
         self.proj_size = at_least(0, proj_size=proj_size)
         self.return_sequences = boolean(return_sequences=return_sequences)
         self.backend = one_of(BACKENDS, backend=backend)
@@ -106,14 +111,17 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         """Run the module.
 
         Args:
-            x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence.
+            x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence; the other
+                arguments then come as for the padded batch, in the order before packing.
             hx: state to start from, (B, S), or (S,) for a single sequence; by default the cells'
                 own initial states.
             dt: time since the previous sample, in the unit of the cell's time constants: a number,
                 (B, T) or (B, T, 1); by default 1. The state flows over ``dt[:, k]`` with input
-                ``x[:, k]``.
+                ``x[:, k]``. A masked step is no sample: its own entry is ignored, and the next
+                one counts from the sample before.
             t: absolute times of the samples, (B, T), instead of ``dt``; integers are welcome. The
-                first gap is 0, and a masked step ends no gap.
+                first gap is 0. With ``hx``, (B, T + 1): the time of the sample that ``hx`` comes
+                from stands in front.
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, which features were measured, for cells that model that.
@@ -124,7 +132,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
         Raises:
             ShapeError, DtypeError, ArgumentError: an argument does not fit.
-            TimeError: gaps are negative or not finite.
+            TimeError: gaps are negative or not finite. Looked at on the CPU only: on an
+                accelerator a look would make the host wait for the device.
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
@@ -137,8 +146,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             mask=mask,
             lengths=lengths,
             observed=observed,
+            goes_on=hx is not None,
         )
-        self._check_dtype(where, inputs.x)
+        self._check_parameters(where, inputs.x)
         if observed is not None and not self.cell.uses_observed:
             raise ArgumentError(
                 f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
@@ -164,13 +174,11 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return result, h if inputs.batched else h[0]
 
     def extra_repr(self) -> str:
-        """Show the arguments that differ from their defaults."""
+        """Show the layers' arguments that differ from their defaults; cells show their own."""
         defaults = inspect.signature(SequenceModule.__init__).parameters
-        return ", ".join(
-            f"{name}={self.options[name]!r}"
-            for name, parameter in defaults.items()
-            if name in self.options and name != "cell" and self.options[name] != parameter.default
-        )
+        shown = {name: self.options[name] for name in layer_options() if name in self.options}
+        changed = {k: v for k, v in shown.items() if v != defaults[k].default}
+        return ", ".join(f"{name}={value!r}" for name, value in changed.items())
 
     def _cell(self, index: int) -> AbstractCell:
         cell = self.cells[index]
@@ -204,12 +212,17 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         sizes = [self._cell(i).state_size for i in range(len(self.cells))]
         return list(h.split(sizes, dim=-1))
 
-    def _check_dtype(self, where: str, x: Tensor) -> None:
-        own = next((parameter.dtype for parameter in self.cell.parameters()), x.dtype)
-        if x.dtype is not own and not torch.is_autocast_enabled(x.device.type):
+    def _check_parameters(self, where: str, x: Tensor) -> None:
+        own = next(self.cell.parameters(), x)
+        if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
             raise DtypeError(
-                f"{where}: x has dtype {x.dtype}, but the parameters have {own}. Convert the input "
-                f"with x.to({own}), or the module with .to({x.dtype})."
+                f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
+                f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
+            )
+        if x.device != own.device:
+            raise ArgumentError(
+                f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
+                f"input with x.to({str(own.device)!r}), or the module with .to({str(x.device)!r})."
             )
 
     def _start_states(
@@ -227,6 +240,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         if tuple(state.shape) != expected:
             shape = expected if inputs.batched else expected[1:]
             raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
+        same_device(where, inputs.x, hx=hx)
+        if torch.is_autocast_enabled(inputs.x.device.type):
+            state = state.to(inputs.x.dtype)
         if state.dtype is not inputs.x.dtype:
             raise DtypeError(
                 f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. "
@@ -269,6 +285,8 @@ class CatalogRNN(SequenceModule):
 
     def __init_subclass__(cls) -> None:
         """Show the cell's own options in the signature and its equations in the docstring."""
+        if "cell_class" not in cls.__dict__:
+            return  # a user's subclass of one of them
         cls.__signature__ = _merged_signature(cls.cell_class)  # type: ignore[attr-defined]
         cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
 
@@ -285,8 +303,7 @@ class CatalogRNN(SequenceModule):
         backend: str = "auto",
         **cell_options: Any,
     ) -> None:
-        layer_options = list(inspect.signature(SequenceModule.__init__).parameters)[2:]
-        refuse_unknown_options(self.cell_class, cell_options, others=layer_options)
+        refuse_unknown_options(self.cell_class, cell_options, others=layer_options())
         cell = self.cell_class(input_size, hidden_size, **cell_options)
         super().__init__(
             cell,
@@ -299,10 +316,19 @@ class CatalogRNN(SequenceModule):
         )
 
 
+def layer_options() -> list[str]:
+    """Return the names of the arguments that every sequence module takes besides its cell's."""
+    return list(inspect.signature(SequenceModule.__init__).parameters)[2:]
+
+
 _LAYER_ARGUMENTS = """
 Arguments of the sequence module:
-    num_layers, bidirectional, dropout, proj_size, return_sequences, backend: see
-    :class:`~tauflow.sequence.SequenceModule`.
+    num_layers: stacked layers.
+    bidirectional: whether each layer also runs backwards in time.
+    dropout: probability of dropping an output between layers, while training.
+    proj_size: width of a linear map on every layer's output; 0 for none.
+    return_sequences: whether to return every step's output, or the last valid one's.
+    backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
 """
 
 

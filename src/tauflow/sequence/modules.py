@@ -10,7 +10,7 @@ from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
-from .layers import CatalogRNN
+from .layers import RNN, CatalogRNN, SequenceModule, layer_options
 
 
 class LTC(CatalogRNN):
@@ -73,7 +73,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
 )
 
 
-def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> CatalogRNN:
+def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> SequenceModule:
     """Build a sequence module by catalog name.
 
     Args:
@@ -87,5 +87,9 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Catal
         OptionError: the model has no such option.
     """
     entry = MODELS[name]
-    module = next(m for m in SEQUENCE_MODULES if m.cell_class is entry.cell)
-    return module(input_size, hidden_size, **{**entry.options, **options})
+    merged = {**entry.options, **options}
+    for module in SEQUENCE_MODULES:
+        if module.cell_class is entry.cell:
+            return module(input_size, hidden_size, **merged)
+    layer = {key: merged.pop(key) for key in layer_options() if key in merged}
+    return RNN(entry.build(input_size, hidden_size, **merged), **layer)

@@ -151,7 +151,7 @@ class _Run:
         loss = self.loss(prediction, batch)
         value = loss.item()
         if not math.isfinite(value):
-            raise NonFiniteError(f"the loss is {value} at {self._where(epoch)}")
+            raise NonFiniteError(f"the loss is {value} at {self._where(epoch, self.step + 1)}")
         self.optimizer.zero_grad()
         if self.recipe.l2 > 0:
             loss = loss + self.recipe.l2 * l2_penalty(self.model)
@@ -176,14 +176,15 @@ class _Run:
     def _check_finite_parameters(self, epoch: int) -> None:
         # A metric such as accuracy stays finite on NaN predictions, so this must look itself.
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
-            raise NonFiniteError(f"parameters are not finite after {self._where(epoch)}")
+            where = self._where(epoch, self.step)
+            raise NonFiniteError(f"parameters are not finite after {where}")
 
-    def _where(self, epoch: int) -> str:
+    def _where(self, epoch: int, step: int) -> str:
         named = list(self.model.named_parameters())
         parameters = _not_finite((name, parameter) for name, parameter in named)
         gradients = _not_finite((n, p.grad) for n, p in named if p.grad is not None)
         return (
-            f"epoch {epoch}, step {self.step + 1}, with lr={self.lr:g}. Not finite: "
+            f"epoch {epoch}, step {step}, with lr={self.lr:g}. Not finite: "
             f"parameters: {parameters}; gradients of the last update: {gradients}. "
             "Lower lr, set clip and clip_norm, or look for extreme values in the data."
         )
@@ -285,11 +286,17 @@ def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
 
 def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe) -> None:
     """Refuse what would fail only after some time, or mean nothing."""
+    if not isinstance(recipe, Recipe):
+        raise ArgumentError(
+            f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
+            "Recipe.from_dict(...)."
+        )
     for name, data in splits.items():
         if data is None:
             continue
         if len(data) == 0:
             raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
+        _check_inputs(name, data)
         score = LOSSES[loss] if name == "train" else METRICS[metric]
         score.check_targets(name, data)
     train = splits["train"]
@@ -307,6 +314,21 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
         raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
     if recipe.l2 > 0:
         l2_penalty(model)
+
+
+def _check_inputs(name: str, data: SequenceBatch) -> None:
+    """Refuse inputs and gaps that are not finite at a step that counts."""
+    finite = {"x": torch.isfinite(data.x).all(-1)}
+    if data.dt is not None:
+        finite["dt"] = torch.isfinite(data.dt)
+    for part, good in finite.items():
+        bad = ~good if data.mask is None else ~good & data.mask
+        if bool(bad.any()):
+            row, step = bad.nonzero()[0].tolist()
+            raise DataError(
+                f"{part} of the {name} data is not finite at sequence {row}, step {step}. Fill the "
+                "value in, or mark the step with mask=False."
+            )
 
 
 def _not_finite(named: Iterator[tuple[str, Tensor]]) -> str:

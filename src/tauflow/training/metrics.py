@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import DataError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
 from .losses import binary_cross_entropy, cross_entropy, squared_error
@@ -44,8 +44,13 @@ METRICS: Registry[Score] = Registry(
 def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
     """Call a model on a batch and return its predictions without its final state."""
     options = {} if batch.observed is None else {"observed": batch.observed}
-    prediction: Tensor
-    prediction, _ = model(batch.x, dt=batch.dt, mask=batch.mask, **options)
+    result = model(batch.x, dt=batch.dt, mask=batch.mask, **options)
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
+        raise ArgumentError(
+            f"the model returned a {type(result).__name__}, expected (prediction, state). Return "
+            "both, or build the model with tauflow.SequenceModel."
+        )
+    prediction: Tensor = result[0]
     return prediction
 
 

@@ -3,7 +3,7 @@
 from .base import AbstractWiring, Synapses
 from .catalog import WIRINGS, wiring_from_dict
 from .explicit import ExplicitWiring
-from .full import FullyConnected
+from .full import FullyConnected, as_wiring
 from .graph import to_networkx
 from .ncp import NCP, AutoNCP
 from .random_sparse import RandomSparse
@@ -17,6 +17,7 @@ __all__ = [
     "FullyConnected",
     "RandomSparse",
     "Synapses",
+    "as_wiring",
     "to_networkx",
     "wiring_from_dict",
 ]

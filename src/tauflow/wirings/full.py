@@ -61,3 +61,14 @@ class FullyConnected(AbstractWiring):
             np.fill_diagonal(allowed, False)
         recurrent[allowed] = polarities(rng, int(allowed.sum()))
         return synapses(recurrent, polarities(rng, (input_size, self.units)))
+
+
+def as_wiring(hidden_size: int | AbstractWiring) -> AbstractWiring:
+    """Return a wiring as it is, and a number of neurons as a full one.
+
+    Raises:
+        ArgumentError: it is neither a wiring nor a positive integer.
+    """
+    if isinstance(hidden_size, AbstractWiring):
+        return hidden_size
+    return FullyConnected(at_least(1, hidden_size=hidden_size))

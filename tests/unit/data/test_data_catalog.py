@@ -87,7 +87,7 @@ def test_own_data_set_is_loaded_with_its_options(registered, tmp_path):
     registered(card, load)
     assert catalog.load_task("own", root=tmp_path, download=False, scale=3.0).train is batch
     assert seen == {"root": tmp_path, "download": False, "scale": 3.0}
-    with pytest.raises(UnknownNameError, match="'own' is registered already"):
+    with pytest.raises(ArgumentError, match="'own' is registered already"):
         catalog.register(card, load)
 
 

@@ -93,6 +93,7 @@ def test_root_is_the_only_place(monkeypatch, tmp_path):
 
 def test_variable_comes_before_the_cache(monkeypatch, cache, tmp_path):
     assert store.places(CARD) == [cache / "toy_files"]
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
     assert store.places(CARD) == [tmp_path / "mine" / "toy_files", cache / "toy_files"]
 
@@ -134,7 +135,15 @@ def test_download_fetches_only_what_is_missing(server, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == sorted(CONTENT)
 
 
+def test_a_variable_that_names_no_directory_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mistyped"))
+    with pytest.raises(DataNotFoundError, match=r"TAUFLOW_DATA names .*mistyped, which is not"):
+        store.locate(CARD)
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_download_goes_to_the_folder_of_the_variable(server, monkeypatch, cache, tmp_path):
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
     store.locate(server.card)
     assert store.find(CARD, tmp_path / "mine") is not None

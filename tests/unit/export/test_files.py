@@ -113,10 +113,34 @@ def test_a_part_replaced_after_building_is_refused(tmp_path):
         save(changed, tmp_path / "model.safetensors")
 
 
+def test_a_part_changed_after_building_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    changed = model()
+    changed.rnn.cell.substeps = 1
+    with pytest.raises(ArgumentError, match=r"rnn.cells.0.substeps is 1, was 6"):
+        save(changed, path)
+    changed = model()
+    changed.rnn.return_sequences = False
+    with pytest.raises(ArgumentError, match=r"rnn.return_sequences is False, was True"):
+        save(changed, path)
+    changed = model()
+    changed.rnn = tauflow.LTC(3, tauflow.AutoNCP(7, 2), solver="rk4")
+    with pytest.raises(ArgumentError, match=r"solver is 'rk4', was 'fused'"):
+        save(changed, path)
+    assert not path.exists()
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(DataNotFoundError, match="is a folder"):
+        save(TINY, tmp_path)
+    with pytest.raises(DataNotFoundError, match="is a folder, not a model file"):
+        load(tmp_path)
+
+
 def test_missing_places(tmp_path):
     with pytest.raises(DataNotFoundError, match=r"no folder .*nowhere. Create it first"):
         save(TINY, tmp_path / "nowhere" / "model.safetensors")
-    with pytest.raises(DataNotFoundError, match=r"no model file .*model.safetensors. Check"):
+    with pytest.raises(DataNotFoundError, match=r"model.safetensors does not exist. Check"):
         load(tmp_path / "model.safetensors")
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
@@ -13,6 +14,7 @@ from tauflow.errors import (
     BackendError,
     OptionError,
     ShapeError,
+    TimeError,
     UnknownNameError,
 )
 
@@ -62,6 +64,13 @@ def test_small_inputs_work(rnn, shape, batch):
         (lambda: tauflow.LTC(0, 4), ArgumentError, "input_size"),
         (lambda: tauflow.LTC(3, 4, num_layers=0), ArgumentError, "num_layers"),
         (lambda: tauflow.LTC(3, 4, dropout=1.5), ArgumentError, "dropout"),
+        (lambda: tauflow.CfC(3, tauflow.AutoNCP(8, 2)), ArgumentError, "WiredCfC"),
+        (lambda: tauflow.CfC(3, 4, mode="pure", time_sign=1), ArgumentError, "do nothing"),
+        (
+            lambda: tauflow.CfC(3, 4, backbone_layers=0, backbone_dropout=0.1),
+            ArgumentError,
+            "do nothing",
+        ),
         (lambda: tauflow.LTC(3, 4, backend="cuda9"), UnknownNameError, "backend"),
         pytest.param(
             *(lambda: tauflow.RNN(torch.nn.LSTMCell(3, 4)), ArgumentError, "LSTMCell"),
@@ -82,6 +91,76 @@ def test_a_backend_asked_for_by_name_is_never_swapped(x):
     lstm(x)
     with pytest.raises(BackendError, match=r"take no step mask.*backend='auto'"):
         lstm(x, mask=mask)
+
+
+def test_going_on_with_absolute_times_needs_the_time_before(rnn, x):
+    t = torch.rand(B, T).cumsum(1)
+    y, h = rnn(x, t=t)
+    first, carried = rnn(x[:, :2], t=t[:, :2])
+    with pytest.raises(ArgumentError, match=r"5 times per sequence, got 4.*would be lost"):
+        rnn(x[:, 2:], carried, t=t[:, 2:])
+    second, last = rnn(x[:, 2:], carried, t=t[:, 1:])
+    torch.testing.assert_close(torch.cat([first, second], dim=1), y)
+    torch.testing.assert_close(last, h)
+
+
+@pytest.mark.parametrize("name", ["dt", "t", "mask", "observed", "hx"])
+def test_tensors_on_another_device_are_refused_by_name(rnn, x, name):
+    values = {
+        "dt": torch.ones(B, T),
+        "t": torch.ones(B, T),
+        "mask": torch.ones(B, T, dtype=torch.bool),
+        "observed": torch.ones(B, T, D, dtype=torch.bool),
+        "hx": torch.zeros(B, rnn.state_size),
+    }
+    with pytest.raises(ArgumentError, match=rf"{name} is on meta, but x is on cpu. Move it"):
+        rnn(x, **{name: values[name].to("meta")})
+
+
+def test_a_module_on_another_device_is_refused(rnn, x):
+    with pytest.raises(ArgumentError, match="x is on cpu, but the parameters are on meta"):
+        rnn.to("meta")(x)
+
+
+def test_a_gap_too_large_for_half_precision_is_refused(x):
+    dt = torch.full((B, T), 7e4)
+    with pytest.raises(TimeError, match=r"the gap 70000 at sequence 0, step 0 is too large for"):
+        tauflow.CfC(D, H).half()(x.half(), dt=dt)
+
+
+def test_the_state_can_be_carried_under_autocast(x):
+    for name in ("lstm", "ltc", "cfc-mmrnn"):
+        module = tauflow.build(name, D, H)
+        with torch.autocast("cpu", torch.bfloat16):
+            _, h = module(x)
+            y, _ = module(x, h)
+        assert torch.isfinite(y).all()
+
+
+def test_a_cell_of_ones_own_needs_little():
+    class Leak(tauflow.cells.AbstractCell):
+        def step(self, x, h, dt):
+            return torch.exp(-dt) * h + x[:, : self.hidden_size]
+
+    both = tauflow.RNN(Leak(D, 2), num_layers=2, bidirectional=True, proj_size=3)
+    y, h = both(torch.randn(B, T, D), dt=0.5)
+    assert y.shape == (B, T, 6)
+    assert h.shape == (B, 8)
+
+    class Other(Leak):
+        def __init__(self, width):
+            super().__init__(width, 2)
+
+    with pytest.raises(ArgumentError, match="no argument named input_size"):
+        tauflow.RNN(Other(3), num_layers=2)
+
+
+def test_numbers_of_numpy_are_numbers(x, tmp_path):
+    module = tauflow.LTC(np.int64(D), np.int64(H), dropout=np.float32(0.5), num_layers=2)
+    module.eval()
+    torch.testing.assert_close(module(x, dt=np.float32(0.5))[0], module(x, dt=0.5)[0])
+    tauflow.save(module, tmp_path / "model.safetensors")
+    assert tauflow.load(tmp_path / "model.safetensors").options == module.options
 
 
 def test_messages_name_the_module():
