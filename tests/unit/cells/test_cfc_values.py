@@ -48,12 +48,17 @@ def by_rows(step, *tensors: Tensor) -> np.ndarray:
     return np.stack([step(*(t[b].numpy() for t in tensors)) for b in range(B)])
 
 
-@pytest.mark.parametrize("mode", ["default", "no_gate", "pure"])
-@pytest.mark.parametrize("backbone_layers", [0, 1, 3])
+GATED = [
+    (mode, *options)
+    for mode in ("default", "no_gate")
+    for options in (("tanh", -1, True), ("lecun_tanh", 1, True), ("identity", -1, False))
+]
+
+
 @pytest.mark.parametrize(
-    ("activation", "time_sign", "time_bias"),
-    [("tanh", -1, True), ("lecun_tanh", 1, True), ("identity", -1, False)],
+    ("mode", "activation", "time_sign", "time_bias"), [*GATED, ("pure", "tanh", -1, True)]
 )
+@pytest.mark.parametrize("backbone_layers", [0, 1, 3])
 def test_cfc_step(mode, backbone_layers, activation, time_sign, time_bias):
     cell = perturbed(
         CfCCell(
@@ -94,7 +99,8 @@ def test_backbone_activations(name, phi):
 def test_cfc_equals_ncps(mode):
     ncps = pytest.importorskip("ncps.torch")
     theirs = ncps.CfCCell(D, N, mode=mode, backbone_units=6, backbone_layers=2).double()
-    ours = CfCCell(D, N, mode=mode, backbone_units=6, backbone_layers=2, time_sign=1).double()
+    gate = {} if mode == "pure" else {"time_sign": 1}
+    ours = CfCCell(D, N, mode=mode, backbone_units=6, backbone_layers=2, **gate).double()
     dense = [m for m in theirs.backbone if isinstance(m, torch.nn.Linear)]
     heads = [theirs.ff1]
     if mode != "pure":
@@ -113,8 +119,16 @@ def test_cfc_equals_ncps(mode):
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
-@pytest.mark.parametrize("mode", ["default", "no_gate", "pure"])
-@pytest.mark.parametrize(("time_sign", "time_bias"), [(-1, True), (1, False)])
+@pytest.mark.parametrize(
+    ("mode", "time_sign", "time_bias"),
+    [
+        ("default", -1, True),
+        ("default", 1, False),
+        ("no_gate", -1, True),
+        ("no_gate", 1, False),
+        ("pure", -1, True),
+    ],
+)
 def test_wired_cfc_step(wiring, mode, time_sign, time_bias):
     cell = perturbed(
         WiredCfCCell(D, WIRINGS[wiring], mode=mode, time_sign=time_sign, time_bias=time_bias)
