@@ -61,10 +61,6 @@ class SpecificationError(TauflowError, ValueError):
     """An experiment specification has an unknown key or an impossible value."""
 
 
-class SolverError(TauflowError, RuntimeError):
-    """A solver could not reach the end of a gap."""
-
-
 class BackendError(TauflowError, RuntimeError):
     """A backend asked for by name cannot serve this call."""
 

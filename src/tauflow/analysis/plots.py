@@ -125,7 +125,12 @@ def _draw_synapses(graph: "nx.DiGraph", positions: "Positions", bend: float, ax:
 
     for source, target, polarity in graph.edges(data="polarity"):
         _, colour, head = _POLARITIES[polarity]
-        style = {"arrowstyle": head, "mutation_scale": 12, "color": colour, "linewidth": 0.8}
+        style: dict[str, Any] = {
+            "arrowstyle": head,
+            "mutation_scale": 12,
+            "color": colour,
+            "linewidth": 0.8,
+        }
         if source == target:
             arrow = _loop(positions[source], ax, **style)
         else:
@@ -148,13 +153,16 @@ def _loop(position: tuple[float, float], ax: "Axes", **style: Any) -> "FancyArro
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.transforms import Affine2D, ScaledTranslation
 
-    points = Affine2D().scale(1 / 72) + ax.get_figure(root=True).dpi_scale_trans
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    points = Affine2D().scale(1 / 72) + figure.dpi_scale_trans
+    centre: Any = ax.transData  # typed as affine only, but any transform serves
     rim = _NODE_RADIUS + 1
     return FancyArrowPatch(
         (0, rim),
         (rim, 0),
         connectionstyle="arc3,rad=-1.6",
-        transform=points + ScaledTranslation(*position, ax.transData),
+        transform=points + ScaledTranslation(*position, centre),
         shrinkA=0,
         shrinkB=0,
         **style,

@@ -37,7 +37,7 @@ class RunRecord:
         metric: name of the metric of the scores.
         valid: validation score at the selected epoch.
         test: test score at the selected epoch.
-        last_test: test score of the last epoch that was scored.
+        last_test: test score after the last epoch.
         best_epoch: the selected epoch.
         epochs: epochs run.
         parameters: trainable parameters.

@@ -78,7 +78,9 @@ def from_ncps(
     Returns:
         The sequence module, with the dtype, device and training mode of the source; inside a
         :class:`~tauflow.models.SequenceModel` if the source has a ``proj_size``, since the
-        projection of ``ncps`` has a bias.
+        projection of ``ncps`` has a bias. An LTC without implicit constraints becomes one with
+        ``constraint="clip"``: to train it on in a loop of your own, call
+        :func:`tauflow.attach_constraints`.
 
     Raises:
         ArgumentError: the source is neither, is a class that is not supported, is not batch first,

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tauflow.checks import at_least
+from tauflow.checks import at_least, boolean
 
 from .base import AbstractWiring, Synapses, output_size_within, polarities, synapses
 
@@ -47,7 +47,7 @@ class FullyConnected(AbstractWiring):
             units=at_least(1, units=units),
             output_size=output_size_within(units, output_size),
             seed=at_least(0, seed=seed),
-            self_connections=self_connections,
+            self_connections=boolean(self_connections=self_connections),
         )
 
     def build(self, input_size: int) -> Synapses:

@@ -70,6 +70,11 @@ class RandomSparse(AbstractWiring):
         """Draw (sources, N) synapses, each polarity ``draws`` times, the last one counting."""
         matrix = np.zeros(sources * self.units, np.int8)
         number = round(matrix.size * (1 - self.sparsity))
+        if number == 0:
+            raise WiringError(
+                f"RandomSparse: sparsity={self.sparsity} keeps none of the {matrix.size} synapses "
+                f"from {sources} sources to {self.units} neurons. Lower sparsity or raise units."
+            )
         chosen = rng.choice(matrix.size, size=number, replace=False)
         matrix[chosen] = polarities(rng, (number, draws))[:, -1]
         return matrix.reshape(sources, self.units)
