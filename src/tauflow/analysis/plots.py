@@ -64,7 +64,7 @@ def draw_wiring(wiring: AbstractWiring, input_size: int, ax: "Axes | None" = Non
     ax.set_title(
         f"{type(wiring).__name__}: {wiring.units} neurons, "
         f"{graph.number_of_edges() - sensory} synapses, {sensory} sensory synapses",
-        pad=14,
+        pad=30,
     )
     ax.set_aspect("equal")
     ax.margins(0.06)

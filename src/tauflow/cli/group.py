@@ -25,6 +25,11 @@ class TauflowGroup(TyperGroup):
             else:
                 typer.echo(f"tauflow: {error}", err=True)
             raise SystemExit(1) from error
+        except OSError as error:  # a folder that cannot be written, a full disk
+            if error.filename is None:
+                raise
+            typer.echo(f"tauflow: {error.strerror}: {error.filename}", err=True)
+            raise SystemExit(1) from error
         except KeyboardInterrupt:
             typer.echo(f"\nStopped. {how_to_continue(sys.argv[1:])}", err=True)
             raise SystemExit(130) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tauflow.data.card import DatasetCard
 from tauflow.errors import TauflowError
 from tauflow.tensorfile import write_atomically
+from tauflow.training.metrics import METRICS
 
 from . import table
 from .figures import Curves, Picture, learning_curves, predictions
@@ -150,7 +151,7 @@ def _grid_samples(
     grid: Grid, rows: Sequence[Row], runs_dir: Path, data_dir: Path | None
 ) -> list[Picture]:
     """Draw predictions of the best run whose weights are still there."""
-    sign = -1 if grid.experiment.metric in table.FRACTIONS else 1
+    sign = -1 if METRICS[grid.experiment.metric].higher_is_better else 1
     best_first = sorted(
         (record for row in rows for record in grid.of(row) if record.test is not None),
         key=lambda record: sign * (record.test or 0.0),

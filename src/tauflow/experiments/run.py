@@ -1,6 +1,8 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
+import inspect
 import traceback
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -11,12 +13,13 @@ import torch
 
 from tauflow.data.card import TaskData
 from tauflow.data.catalog import load_task
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, OptionError
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
+from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
 from .results import DONE, FAILED, RunRecord
@@ -139,14 +142,25 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
 
     It answers at every step if the data has a target at every step, else once per sequence.
     """
+    options = dict(spec.options)
+    size: int | AbstractWiring = spec.hidden_size
+    if "wiring" in options:
+        size = _wiring(options.pop("wiring"), spec.hidden_size)
     body = build(
-        spec.cell,
-        data.card.input_size,
-        spec.hidden_size,
-        return_sequences=data.card.per_step,
-        **spec.options,
+        spec.cell, data.card.input_size, size, return_sequences=data.card.per_step, **options
     )
     return SequenceModel(body, data.card.target_size, head_init=spec.head_init)
+
+
+def _wiring(description: Any, hidden_size: int) -> AbstractWiring:
+    if not isinstance(description, Mapping):
+        raise OptionError(
+            f"wiring must be a description such as {{'kind': 'auto-ncp', 'output_size': 4}}, got "
+            f"{description!r}."
+        )
+    kind = WIRINGS.get(description.get("kind", ""))
+    own_size = kind is not None and "units" not in inspect.signature(kind).parameters
+    return wiring_from_dict({**({} if own_size else {"units": hidden_size}), **description})
 
 
 def execute(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tauflow.errors import SpecificationError, TauflowError, UnknownNameError
+from tauflow.errors import OptionError, SpecificationError, TauflowError, UnknownNameError
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
@@ -68,13 +68,27 @@ class ModelSpec:
         hidden_size: neurons.
         head_init: how the linear readout is drawn, see
             :class:`tauflow.models.sequence_model.SequenceModel`.
-        options: everything else that its constructor takes.
+        options: everything else that its constructor takes; ``wiring`` is a description for
+            :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
+
+    Raises:
+        OptionError: an option has its own place, or follows from the data set.
     """
 
     cell: str
     hidden_size: int
     head_init: str = "torch"
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        places = {
+            "input_size": "follows from the data set",
+            "return_sequences": "follows from the data set",
+            "hidden_size": "is given beside the options",
+        }
+        for name in self.options:
+            if name in places:
+                raise OptionError(f"the model option {name!r} {places[name]}; leave it out.")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.data.card import TaskData
+from tauflow.errors import CheckpointError
 from tauflow.training.recipe import Recipe
 
 from .figures import Curves, learning_curves, predictions
@@ -64,8 +66,8 @@ def run_task(
         options: of the model's constructor.
         recipe: how to train; the last weights are taken if the data set has no validation part.
         seed: of weights, shuffling and dropout.
-        resume: continue the latest run with these arguments, if there is one; without it a new run
-            gets a directory of its own.
+        resume: continue the latest run with these arguments; without it a new run gets a directory
+            of its own.
         runs_dir: folder under which the run has its directory.
         data_dir: folder of the data files.
         dataset_options: of the data set's loader.
@@ -74,6 +76,7 @@ def run_task(
     Raises:
         UnknownNameError: no such data set or model.
         OptionError: the model has no such option.
+        CheckpointError: there is no run to resume, or a damaged one.
     """
     MODELS[model]  # refuse an unknown name before data are loaded
     part = Part("", task, dict(dataset_options or {}))
@@ -99,13 +102,33 @@ def run_task(
 
 
 def choose_directory(base: Path, *, resume: bool) -> Path:
-    """Return the first free one of ``base``, ``base-2``, ...; to resume, the last that is taken."""
+    """Return ``base``, ``base-2``, ``base-3``, ...: the latest to resume, else a new one.
+
+    A new one is made at once, so that two runs that start together get two.
+
+    Raises:
+        CheckpointError: there is no run to resume.
+    """
     taken: Path | None = None
-    free, number = base, 1
-    while free.exists():
-        taken, number = free, number + 1
-        free = base.with_name(f"{base.name}-{number}")
-    return taken if resume and taken is not None else free
+    for number in count(1):
+        directory = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        if resume and not directory.exists():
+            break
+        try:
+            directory.mkdir(parents=True, exist_ok=resume)
+        except FileExistsError:
+            continue
+        if not resume:
+            return directory
+        taken = directory
+    if taken is None:
+        others = sorted(path.name for path in base.parent.glob("*")) or ["none"]
+        raise CheckpointError(
+            f"there is no run with these arguments to resume in {base.parent} (there: "
+            f"{', '.join(others)}). Give the arguments of the run that was stopped, or leave out "
+            "--resume to start a new one."
+        )
+    return taken
 
 
 def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
