@@ -243,7 +243,8 @@ def run_one(
     job = job_of(experiment, row, seed, epochs=epochs)
     run_dir = None if runs_dir is None else job.directory(runs_dir)
     data = load_part(row.part, data_dir)
-    record, _ = execute(job, data, run_dir=run_dir, resume=resume, progress=progress)
+    go_on = resume and run_dir is not None
+    record, _ = execute(job, data, run_dir=run_dir, resume=go_on, progress=progress)
     return record
 
 

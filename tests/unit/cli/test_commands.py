@@ -1,0 +1,127 @@
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+import tauflow
+from tauflow.cli.group import how_to_continue
+from tauflow.cli.main import app
+from tauflow.cli.options import key_values
+from tauflow.errors import ArgumentError
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*words, code=0):
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == code, result.output
+        return result
+
+    return invoke
+
+
+TINY_RUN = ("--model", "elman", "--hidden-size", "3", "--epochs", "1")
+
+
+def test_version_and_help(call):
+    assert call("--version").output.strip() == tauflow.__version__
+    text = call("--help").output
+    for command in ("data", "models", "run", "reproduce", "show"):
+        assert command in text
+
+
+def test_lists(call):
+    models = call("models").output
+    for name in tauflow.cells.MODELS:
+        assert name in models
+    data = call("data", "list").output
+    assert re.search(r"walker2d .*9684 / 1272 / 1937", data)
+    tables = call("reproduce").output
+    assert "ltc-table-6" in tables
+    assert "2 of 5 rows" in tables
+
+
+def test_generated_data_need_no_download(call):
+    assert "is generated, not fetched" in call("data", "get", "pendulum").output
+
+
+def test_run_then_show(call, tmp_path):
+    output = call("run", "pendulum", *TINY_RUN).output
+    assert "persistence" in output
+    report = re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
+    assert (tmp_path / report).is_file()
+    run = re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]
+    shown = call("show", run).output
+    assert "training loss" in shown
+    assert "Report: " in shown
+
+
+def test_a_killed_run_is_shown_as_such(call, tmp_path):
+    output = call("run", "pendulum", *TINY_RUN).output
+    run = tmp_path / re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]
+    (run / "record.json").unlink()
+    shown = call("show", run).output
+    assert "is not finished: 1 of 1 epochs" in shown
+    assert "--resume" in shown
+
+
+def test_a_table_without_results(call):
+    output = call("show", "ltc-table-6").output
+    assert "not implemented yet" in output
+    assert "not run" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "pendulun"], "Did you mean 'pendulum'"),
+        (["run", "pendulum", "--model", "lstn"], "Did you mean 'lstm'"),
+        (["run", "pendulum", "--option", "modus"], "is not of the form key=value"),
+        (["run", "pendulum", "--option", "mod=pure"], "Did you mean 'mode'"),
+        (["run", "pendulum", "--option", "hidden_size=3"], "is given beside the options"),
+        (["run", "pendulum", "--resume"], "no run with these arguments to resume"),
+        (["run", "pendulum", *TINY_RUN, "--runs", "file/x"], "Not a directory"),
+        (["reproduce", "ltc-tabel-6"], "Did you mean 'ltc-table-6'"),
+        (["reproduce", "ltc-table-6", "--models", "ct-rnn"], "not implemented yet"),
+        (["show", "nothing"], "there is no run or table 'nothing'"),
+        (["data", "get", "walker3d"], "Did you mean 'walker2d'"),
+    ],
+)
+def test_errors_are_one_message_on_standard_error(call, tmp_path, words, message):
+    (tmp_path / "file").touch()
+    result = call(*words, code=1)
+    assert result.stderr.startswith("tauflow: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_traceback_on_request(call, monkeypatch):
+    assert "Traceback" in call("--traceback", "run", "pendulun", code=1).stderr
+    monkeypatch.setenv("TAUFLOW_DEBUG", "1")
+    assert "Traceback" in call("run", "pendulun", code=1).stderr
+
+
+def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("TAUFLOW_DATA", str(tmp_path / "mistyped"))
+    result = call("run", "half-cheetah", code=1)
+    assert "TAUFLOW_DATA names" in result.stderr
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_values_of_options():
+    words = ["a=1", "b=0.5", "c=true", "d=None", "e=silu", "f=[1,2]", "learn-rate=2"]
+    assert key_values(words) == {
+        **{"a": 1, "b": 0.5, "c": True, "d": None, "e": "silu", "f": [1, 2]},
+        "learn_rate": 2,
+    }
+    with pytest.raises(ArgumentError, match="--option a is given twice"):
+        key_values(["a=1", "a=2"])
+
+
+def test_how_to_continue_is_a_command():
+    assert how_to_continue(["run", "pendulum", "--seed", "1"]).endswith(
+        "tauflow run pendulum --seed 1 --resume"
+    )
+    assert how_to_continue(["reproduce", "ltc-table-6"]).endswith("tauflow reproduce ltc-table-6")

@@ -1,0 +1,185 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_experiment import tiny
+
+from tauflow.errors import DataError
+from tauflow.experiments import collect, load_experiment, reproduce, results, table
+from tauflow.experiments.report import grid_markdown, write_grid_reports
+from tauflow.experiments.run import job_of, run_one
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def places(tmp_path):
+    return {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
+
+
+def lines_of(places):
+    return (places["results_dir"] / "tiny.jsonl").read_text().splitlines()
+
+
+def test_every_row_and_seed_is_run_once(places):
+    said = []
+    grid = reproduce(tiny(), progress=False, say=said.append, **places)
+    assert [(r.row, r.seed, r.status) for r in grid.records] == [
+        (row, seed, "done") for row in ("gru", "elman") for seed in (0, 1)
+    ]
+    before = lines_of(places)
+    again = reproduce(tiny(), progress=False, say=said.append, **places)
+    assert said[-1] == f"4 of 4 runs are in {places['results_dir'] / 'tiny.jsonl'} already"
+    assert lines_of(places) == before
+    assert (
+        again.records == grid.records == collect(tiny(), results_dir=places["results_dir"]).records
+    )
+
+
+def test_a_record_says_all_there_is_to_know(places):
+    (record,) = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places).records
+    found = json.loads(lines_of(places)[0])
+    assert found["config"]["recipe"]["lr"] == 0.01
+    assert found["config"]["seed"] == found["seed"] == 0
+    assert {"tauflow", "torch", "numpy", "python"} <= found["versions"].keys()
+    assert {"cpu", "cores", "threads", "platform"} <= found["machine"].keys()
+    assert [row["epoch"] for row in found["history"]] == [1, 2]
+    assert record.test == found["history"][record.best_epoch - 1]["test"]
+    alone = run_one(tiny(), tiny().row("gru"), 0, progress=False)
+    assert (alone.test, alone.valid) == (record.test, record.valid)
+
+
+def test_other_seeds_and_epochs_are_other_runs(places):
+    experiment = tiny()
+    gru = experiment.row("gru")
+    jobs = [job_of(experiment, gru, seed, epochs=e) for seed in (0, 1) for e in (None, 1)]
+    assert len({job.hash for job in jobs}) == 4
+    assert job_of(experiment, gru, 0, epochs=2).hash == jobs[0].hash
+    # What changes no result is no part of a run's identity.
+    recipe = replace(gru.recipe, eval_batch_size=7)
+    assert replace(jobs[0], recipe=recipe).hash == jobs[0].hash
+
+
+def test_published_results_still_belong_to_their_specifications():
+    for name, runs in (("ltc-table-6", 6), ("cfc-table-7", 4)):
+        grid = collect(load_experiment(name), results_dir=ROOT / "results")
+        assert len(grid.records) >= runs
+
+
+def test_a_failing_run_leaves_the_others_alone(places):
+    experiment = tiny()
+    broken = replace(experiment.rows[0].model, options={"init": "unknown"})
+    rows = (replace(experiment.rows[0], model=broken), *experiment.rows[1:])
+    grid = reproduce(replace(experiment, rows=rows), seeds=1, progress=False, **places)
+    assert [r.row for r in grid.records] == ["elman"]
+    assert [r.row for r in grid.failures] == ["gru"]
+    assert "UnknownNameError: init='unknown'" in grid.failures[0].error
+    # A failed run is tried again once its cause is gone.
+    assert len(reproduce(experiment, seeds=1, progress=False, **places).records) == 2
+
+
+def test_processes_give_the_results_of_one(places, tmp_path):
+    alone = reproduce(tiny(), progress=False, **places)
+    other = {"results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
+    both = reproduce(tiny(), jobs=2, **other)
+    for row in tiny().rows[:2]:
+        tests = [[r.test for r in grid.of(row)] for grid in (alone, both)]
+        assert tests[0] == pytest.approx(tests[1], rel=1e-5)
+
+
+def test_a_killed_reproduction_goes_on(places, tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; from tiny_experiment import tiny, parsed\n"
+        "from tauflow.experiments import reproduce\n"
+        "recipe = {**parsed()['recipe'], 'epochs': 400}\n"
+        "reproduce(tiny(recipe=recipe), models=['gru'], seeds=1, progress=False,\n"
+        "          results_dir=Path(sys.argv[2]), runs_dir=Path(sys.argv[3]))\n"
+    )
+    where = [str(Path(__file__).parent), *map(str, places.values())]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen([sys.executable, "-c", code, *where], env=environment)
+    deadline = time.monotonic() + 60
+    while not list(places["runs_dir"].glob("tiny/*/log.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    (log,) = places["runs_dir"].glob("tiny/*/log.jsonl")
+    done = len(log.read_text().splitlines())
+    assert done < 400
+    assert not (places["results_dir"] / "tiny.jsonl").exists()
+    subprocess.run([sys.executable, "-c", code, *where], env=environment, check=True)
+    fresh = [str(tmp_path / "r2"), str(tmp_path / "runs2")]
+    subprocess.run([sys.executable, "-c", code, where[0], *fresh], env=environment, check=True)
+    (gone_on,), _ = results.read(places["results_dir"] / "tiny.jsonl")
+    (at_once,), _ = results.read(tmp_path / "r2" / "tiny.jsonl")
+    assert gone_on.test == at_once.test
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in gone_on.history]
+    assert kept == [{k: v for k, v in row.items() if k != "seconds"} for row in at_once.history]
+
+
+def test_a_torn_line_is_reported_and_not_lost(places):
+    reproduce(tiny(), models=["gru"], progress=False, **places)
+    path = places["results_dir"] / "tiny.jsonl"
+    whole = path.read_text()
+    path.write_text(whole[:-40])  # killed while writing the second line
+    said = []
+    grid = reproduce(tiny(), models=["gru"], progress=False, say=said.append, **places)
+    assert "warning: " in said[0]
+    assert "line 2 is torn" in said[0]
+    assert len(grid.records) == 2
+    assert path.read_text().startswith(whole[:-40] + "\n")
+
+
+def test_a_line_of_something_else_is_refused(places):
+    path = places["results_dir"] / "tiny.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"colour": "red"}\n')
+    with pytest.raises(DataError, match="line 1 is not a run record"):
+        reproduce(tiny(), progress=False, **places)
+
+
+def test_means_and_deviations():
+    assert table.summarise([1.0, 2.0, 6.0], 1) == pytest.approx((3.0, 7.0**0.5))
+    assert table.summarise([1.0, 2.0, 6.0], 0) == pytest.approx((3.0, (14 / 3) ** 0.5))
+    assert table.summarise([2.5], 1) == (2.5, None)
+    assert table.show_spread(0.9876, 0.0123, 5, "accuracy") == "98.76 ± 1.23 (5)"
+    assert table.show_spread(2.2147, 0.0302, 3, "mse") == "2.215 ± 0.030 (3)"
+
+
+def test_the_table_sets_ours_beside_published(places):
+    grid = reproduce(tiny(), models=["gru"], progress=False, **places)
+    gru, elman, future = table.lines(grid)
+    mean = sum(r.test for r in grid.records) / 2
+    assert gru.published == "0.500 ± 0.100 (5)"
+    assert gru.ours.startswith(f"{mean:.3f} ± ")
+    assert gru.difference == f"{(mean - 0.5) / 0.1:+.1f}"
+    assert (gru.epochs, gru.verdict) == ("2 / 2", "yes (≤ 100)")
+    assert (elman.ours, elman.note) == ("not run", "quoted from Somebody 2019")
+    assert future.ours == "not implemented yet"
+    fewer = reproduce(tiny(), models=["gru"], epochs=1, progress=False, **places)
+    assert table.lines(fewer)[0].epochs == "1 / 2 (fewer)"
+    assert table.lines(fewer)[0].verdict == "–"
+    markdown = grid_markdown(grid)
+    assert "| GRU | 0.500 ± 0.100 (5) |" in markdown
+    assert "- Invented." in markdown
+
+
+def test_the_page_needs_nothing_else_and_escapes_text(places):
+    grid = reproduce(tiny(), seeds=1, progress=False, **places)
+    markdown, html = write_grid_reports(grid, **places)
+    page = html.read_text(encoding="utf-8")
+    assert markdown.read_text(encoding="utf-8") == grid_markdown(grid)
+    assert "Elman &lt;b&gt;" in page
+    assert "Elman <b>" not in page
+    assert "<script" not in page
+    for attribute in ('src="http', "src='http", 'href="http', "url(http", "@import"):
+        assert attribute not in page
+    assert page.count("data:image/svg+xml;base64,") == 2  # learning curves, and predictions

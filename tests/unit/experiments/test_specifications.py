@@ -1,0 +1,132 @@
+import pytest
+from tiny_experiment import parsed, tiny
+
+from tauflow.cells.catalog import MODELS
+from tauflow.data.catalog import DATASETS
+from tauflow.errors import (
+    DataNotFoundError,
+    OptionError,
+    SpecificationError,
+    UnknownNameError,
+)
+from tauflow.experiments import list_experiments, load_experiment
+from tauflow.experiments.run import build_model, job_of, load_part
+from tauflow.experiments.spec import READY, ModelSpec
+
+
+def published(experiment, row):
+    number = load_experiment(experiment).row(row).published
+    return number.mean, number.std
+
+
+@pytest.mark.parametrize(
+    ("experiment", "row", "mean", "std"),
+    [
+        ("ltc-table-6", "lstm", 2.500, 0.140),
+        ("ltc-table-6", "ct-rnn", 2.838, 0.112),
+        ("ltc-table-6", "neural-ode", 3.805, 0.313),
+        ("ltc-table-6", "ct-gru", 3.014, 0.134),
+        ("ltc-table-6", "ltc", 2.308, 0.015),
+        ("cfc-table-7", "cfc", 0.643, 0.006),
+        ("cfc-table-7", "cfc-nogate", 0.650, 0.008),
+        ("cfc-table-7", "cf-s", 0.948, 0.009),
+        ("cfc-table-7", "cfc-mmrnn", 0.617, 0.006),
+        ("cfc-table-7", "ltc", 0.662, 0.013),
+        ("cfc-table-7", "ode-rnn", 1.904, 0.061),
+        ("cfc-table-7", "ode-lstm", 0.883, 0.014),
+        ("cfc-table-7", "lipschitz-rnn", 1.781, 0.013),
+        ("ode-lstm-table-5", "ode-lstm", 0.883, 0.014),
+        ("ode-lstm-table-5", "augmented-lstm", 1.065, 0.006),
+    ],
+)
+def test_published_numbers(experiment, row, mean, std):
+    assert published(experiment, row) == (mean, std)
+
+
+def test_every_packaged_table_can_be_built_where_it_says_so():
+    assert {"ltc-table-6", "cfc-table-7", "ode-lstm-table-5", "cfc-table-4"} <= set(
+        list_experiments()
+    )
+    for name in list_experiments():
+        experiment = load_experiment(name)
+        assert experiment.name == name
+        assert any(row.status == READY for row in experiment.rows)
+        for row in experiment.rows:
+            assert row.part.dataset in DATASETS
+            if row.status == READY:
+                assert row.model.cell in MODELS
+                job = job_of(experiment, row, 0)
+                assert job.recipe.epochs > 1
+
+
+def test_recipes_are_those_of_the_papers():
+    ltc = load_experiment("ltc-table-6").row("ltc")
+    assert (ltc.recipe.lr, ltc.recipe.epochs, ltc.recipe.batch_size) == (0.01, 200, 16)
+    assert (ltc.model.hidden_size, ltc.model.options["time_scale"]) == (32, 6.0)
+    cfc = load_experiment("cfc-table-7").row("cfc")
+    assert (cfc.recipe.lr, cfc.recipe.decay, cfc.recipe.clip) == (0.02, 0.95, "per_tensor")
+    assert (cfc.model.hidden_size, cfc.model.options["backbone_units"]) == (64, 256)
+    mm = load_experiment("cfc-table-7").row("cfc-mmrnn")
+    assert (mm.model.options["forget_bias"], mm.model.options["form"]) == (2.1, "input")
+
+
+def test_shared_tables_and_own_keys_are_merged():
+    rows = {row.name: row for row in tiny().rows}
+    assert (rows["gru"].recipe.lr, rows["elman"].recipe.lr) == (0.01, 0.02)
+    assert rows["elman"].model.hidden_size == 3
+    assert rows["future"].status == "not implemented yet"
+
+
+def test_the_model_fits_the_data():
+    data = load_part(tiny().rows[0].part)
+    model = build_model(ModelSpec("cfc", 4), data)
+    y, _ = model(data.test.x, dt=data.test.dt)
+    assert y.shape == data.test.y.shape
+    wired = ModelSpec("ltc", 9, options={"wiring": {"kind": "auto-ncp", "output_size": 2}})
+    cell = build_model(wired, data).rnn.cell
+    assert (cell.wiring.units, cell.output_size) == (9, 2)
+
+
+def spoilt(**changes):
+    return lambda: tiny(**changes)
+
+
+def row(**changes):
+    return spoilt(row=[{**parsed()["row"][0], **changes}])
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (spoilt(recpie={}), SpecificationError, "unknown key 'recpie'. Did you mean 'recipe'"),
+        (spoilt(seeds="five"), SpecificationError, "seeds must be a int, got 'five'"),
+        (row(modle={}), SpecificationError, "row 'gru': unknown key 'modle'. Did you mean 'model'"),
+        (row(recipe={"optim": "adam"}), SpecificationError, "'optim'.*Did you mean 'optimizer'"),
+        (row(recipe={"lr": -1.0}), SpecificationError, "lr"),
+        (row(published={"std": 1.0}), SpecificationError, "'mean' is missing"),
+        (row(planned="x"), SpecificationError, "either 'planned' or 'model'"),
+        (spoilt(row=[parsed()["row"][0]] * 2), SpecificationError, "two rows are named 'gru'"),
+        (
+            row(model={"cell": "gru", "return_sequences": True}),
+            OptionError,
+            "follows from the data set",
+        ),
+        (lambda: load_experiment("ltc-table-5"), UnknownNameError, "Did you mean 'ltc-table-6'"),
+        (lambda: load_experiment("nowhere.toml"), DataNotFoundError, "nowhere.toml"),
+        (lambda: tiny().select(["grru"]), UnknownNameError, "Did you mean 'gru'"),
+        (
+            lambda: tiny().select(["future"]),
+            UnknownNameError,
+            "'not-yet' of row 'future' is not implemented yet. Rows that run: elman, gru",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    (tmp_path / "own.toml").write_text("name = [")
+    with pytest.raises(SpecificationError, match=r"own.toml"):
+        load_experiment(str(tmp_path / "own.toml"))
