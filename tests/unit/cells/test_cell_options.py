@@ -19,10 +19,7 @@ from tauflow.cells import (
 )
 from tauflow.errors import ArgumentError, OptionError, TauflowError, UnknownNameError
 
-# Under the type-checking hook of the second test run, wrong types do not get as far as our checks.
-untyped = pytest.mark.skipif(
-    hasattr(LTCCell.step, "__wrapped__"), reason="the type hook refuses it first"
-)
+untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
 
 CLASSES = [
     LTCCell,

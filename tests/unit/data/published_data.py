@@ -12,7 +12,9 @@ from tauflow.data.catalog import available, load_task
 @functools.cache
 def load_or_skip(name: str) -> TaskData:
     if not available(name):
-        pytest.skip(f"the files of {name} are not here; get them with 'tauflow data get {name}'")
+        pytest.skip(
+            reason=f"the files of {name} are not here; get them with 'tauflow data get {name}'"
+        )
     return load_task(name, download=False)
 
 

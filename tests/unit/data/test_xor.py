@@ -66,7 +66,7 @@ def test_runs_are_spread_over_two_events():
 def test_event_test_part_equals_the_published_arrays():
     folder = Path(os.environ.get(DATA_VARIABLE, "")) / "xor_event"
     if not (folder / "xor_test_y.npy").is_file():
-        pytest.skip(f"the authors' arrays are not in {folder}")
+        pytest.skip(reason=f"the authors' arrays are not in {folder}")
     events, elapsed, mask, y = (
         np.load(folder / f"xor_test_{name}.npy") for name in ("events", "elapsed", "mask", "y")
     )
