@@ -12,9 +12,7 @@ from tauflow.data.catalog import available, load_task
 @functools.cache
 def load_or_skip(name: str) -> TaskData:
     if not available(name):
-        pytest.skip(
-            reason=f"the files of {name} are not here; get them with 'tauflow data get {name}'"
-        )
+        pytest.skip(reason=f"{name} is not here; get it with 'tauflow data get {name}'")
     return load_task(name, download=False)
 
 
