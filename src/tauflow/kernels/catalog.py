@@ -1,14 +1,29 @@
 """Every fused kernel, one row each, in order of preference."""
 
+from tauflow.cells.cfc import CfCCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.ltc import LTCCell
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.wired_cfc import WiredCfCCell
 
+from .cfc import cfc_limits, run_cfc
+from .ltc import ltc_limits, run_ltc
+from .ltc_neuronal import neuronal_limits, run_neuronal
+from .mixed_memory import mixed_limits, run_mixed
 from .spec import KernelSpec
 from .torch_gated import run_elman, run_gru, run_lstm, torch_limits
+from .wired_cfc import run_wired, wired_limits
 
 KERNELS: tuple[KernelSpec, ...] = (
     KernelSpec(LSTMCell, "torch", torch_limits, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", torch_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", torch_limits, run_elman, rtol=1e-5, atol=1e-6),
+    KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
+    KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),
+    KernelSpec(CfCCell, "numba", cfc_limits, run_cfc, rtol=1e-5, atol=1e-5),
+    KernelSpec(MixedMemoryCell, "numba", mixed_limits, run_mixed, rtol=1e-5, atol=1e-5),
+    KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
 )
 
 BACKENDS: tuple[str, ...] = (

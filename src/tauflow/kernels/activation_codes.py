@@ -1,0 +1,62 @@
+"""Activations by number, as compiled loops tell them apart."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from tauflow.cells.activations import Activation, identity, lecun_tanh
+
+TANH, IDENTITY, SIGMOID, RELU, HARDTANH, SILU, GELU = range(7)
+
+
+class Phi(NamedTuple):
+    """An activation; tanh is ``scale * tanh(rate * z)``, the others ignore the two numbers.
+
+    The slope of the first three is ``slope0 + slope1 * y + slope2 * y^2`` in their value y.
+    """
+
+    code: int
+    scale: np.float32 = np.float32(1.0)
+    rate: np.float32 = np.float32(1.0)
+    slope0: np.float32 = np.float32(1.0)
+    slope1: np.float32 = np.float32(0.0)
+    slope2: np.float32 = np.float32(0.0)
+
+    @property
+    def has_quadratic_slope(self) -> bool:
+        """Whether the slope is the polynomial."""
+        return self.code <= SIGMOID
+
+    @property
+    def shows_its_slope(self) -> bool:
+        """Whether the slope follows from the value alone."""
+        return self.code < SILU
+
+
+def _scaled_tanh(scale: float, rate: float) -> Phi:
+    numbers = (scale, rate, scale * rate, 0.0, -rate / scale)
+    return Phi(TANH, *(np.float32(number) for number in numbers))
+
+
+_CODES: dict[Activation, Phi] = {
+    torch.tanh: _scaled_tanh(1.0, 1.0),
+    lecun_tanh: _scaled_tanh(1.7159, 0.666),
+    identity: Phi(IDENTITY),
+    torch.sigmoid: Phi(
+        SIGMOID, slope0=np.float32(0.0), slope1=np.float32(1.0), slope2=np.float32(-1.0)
+    ),
+    torch.relu: Phi(RELU),
+    F.hardtanh: Phi(HARDTANH),
+    F.silu: Phi(SILU),
+    F.gelu: Phi(GELU),
+}
+
+
+def code_of(activation: Activation) -> Phi | None:
+    """Return the number of an activation, or ``None`` if the compiled loops lack it."""
+    try:
+        return _CODES.get(activation)
+    except TypeError:  # an unhashable callable of the user's own
+        return None

@@ -1,0 +1,194 @@
+"""The conductance-based LTC on the CPU: parameters in torch, the sequence in compiled loops."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from tauflow.cells.ltc import LTCCell
+
+from .cpu_limits import cpu_limits
+from .ltc_layout import Layout, layout_of
+from .numba_threads import run_slices, slice_count
+from .spec import KernelCall
+
+LOG2E = math.log2(math.e)
+
+
+def ltc_limits(call: KernelCall) -> str | None:
+    """Return why the numba kernel cannot serve a call of an :class:`LTCCell`."""
+    assert isinstance(call.cell, LTCCell)
+    if call.cell.solver != "fused":
+        return f"the numba kernel of LTCCell has solver 'fused' only, not {call.cell.solver!r}"
+    return cpu_limits(call)
+
+
+def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run an :class:`LTCCell` with the fused solver."""
+    cell = call.cell
+    assert isinstance(cell, LTCCell)
+    layout_x, layout = layout_of(cell, "synapses_x"), layout_of(cell, "synapses")
+    g_l = cell.positive(cell.g_l)
+    inputs = (
+        _mapped_input(cell, call.x),
+        call.h,
+        ((cell.time_scale * call.dt + cell.dt_offset) / cell.substeps).squeeze(-1),
+        _weights(cell, (cell.w_x, cell.mu_x, cell.sigma_x, cell.E_x), cell.synapses_x, layout_x),
+        _weights(cell, (cell.w, cell.mu, cell.sigma, cell.E), cell.synapses, layout),
+        torch.stack((g_l * cell.V_l, g_l + cell.epsilon)),
+        cell.positive(cell.C),
+    )
+    run = _Run(cell.substeps, layout_x, layout, _mask(call))
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        states, last = _FusedLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
+    else:
+        states, last, _, _ = _forward(run, *inputs, keep=False, keep_slopes=False)
+    return cell.readout(states), last
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a run needs besides tensors with gradients."""
+
+    substeps: int
+    layout_x: Layout
+    layout: Layout
+    mask: Tensor
+
+
+def _mask(call: KernelCall) -> Tensor:
+    if call.mask is None:
+        return torch.empty(call.x.shape[0], 0, dtype=torch.bool)
+    return call.mask.contiguous()
+
+
+def _mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
+    x = x if cell.a_in is None else x * cell.a_in
+    return x if cell.b_in is None else x + cell.b_in
+
+
+def _weights(
+    cell: LTCCell, parameters: tuple[Tensor, ...], synapses: Tensor, layout: Layout
+) -> Tensor:
+    """Return sigma, mu, w and E of every synapse, (4, K), in the order of the backward pass."""
+    w, mu, sigma, E = parameters
+    if layout.backward_index is not None:  # gather first, so that the rest costs K, not N * N
+        table = F.pad(torch.stack((w, mu, sigma, E, synapses)).flatten(1), (0, 1))
+        w, mu, sigma, E, synapses = table.index_select(1, layout.backward_index).unbind()
+    w = cell.positive(w) * synapses
+    return torch.stack((sigma, mu, w, E)).flatten(1)
+
+
+def _forward(
+    run: _Run,
+    u: Tensor,
+    h: Tensor,
+    delta: Tensor,
+    weights_x: Tensor,
+    weights: Tensor,
+    leak: Tensor,
+    C: Tensor,
+    *,
+    keep: bool,
+    keep_slopes: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the potentials at every step, the last ones, and what the backward pass keeps."""
+    from .numba_ltc import ltc_forward
+    from .numba_math import announce
+
+    announce("LTC", ltc_forward)
+    (B, T), N = u.shape[:2], h.shape[1]
+    states = u.new_empty(B, T, N)
+    kept = u.new_empty(2, B if keep else 0, T, run.substeps, N)
+    slopes = u.new_empty(B if keep_slopes else 0, T, run.substeps, N)
+    run_slices(
+        ltc_forward,
+        B,
+        *_arrays(u, h, delta, run.mask),
+        *_forward_side(weights_x, run.layout_x),
+        *_forward_side(weights, run.layout),
+        *_arrays(leak, C),
+        run.substeps,
+        *_arrays(states, kept, slopes),
+    )
+    return states, states[:, -1].clone(), kept, slopes
+
+
+def _arrays(*tensors: Tensor) -> list[Any]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _forward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
+    sigma, mu, w, E = weights.detach()
+    weights = torch.stack((sigma * LOG2E, mu, w, w * E))
+    if layout.to_forward is not None:
+        weights = F.pad(weights, (0, 1)).index_select(1, layout.to_forward)
+    return weights.numpy(), *layout.forward
+
+
+def _backward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
+    sigma, mu, w, E = weights
+    return torch.stack((sigma * LOG2E, mu, w * sigma, E)).numpy(), *layout.backward
+
+
+class _FusedLTC(torch.autograd.Function):
+    """The sequence as one node of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        keep_slopes = inputs[2].requires_grad
+        states, last, kept, slopes = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
+        u, _, delta, weights_x, weights, _, C = inputs
+        ctx.save_for_backward(u, delta, weights_x, weights, C, states, kept, slopes)
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        return states, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_states: Tensor | None, g_last: Tensor | None) -> tuple[Any, ...]:
+        from .numba_ltc import ltc_backward
+        from .numba_math import announce
+
+        announce("LTC", ltc_backward)
+        run: _Run = ctx.run
+        u, delta, weights_x, weights, C, states, kept, slopes = ctx.saved_tensors
+        (B, T, N), slices = states.shape, slice_count(states.shape[0])
+        g_states = torch.zeros_like(states) if g_states is None else g_states
+        g_h = u.new_zeros(B, N) if g_last is None else g_last.clone()
+        g_u, g_delta = torch.empty_like(u, memory_format=torch.contiguous_format), u.new_empty(B, T)
+        g_weights_x = u.new_zeros(slices, *weights_x.shape)
+        g_weights, g_neurons = u.new_zeros(slices, *weights.shape), u.new_zeros(slices, 3, N)
+        run_slices(
+            ltc_backward,
+            B,
+            *_arrays(u, delta, run.mask),
+            *_backward_side(weights_x, run.layout_x),
+            *_backward_side(weights, run.layout),
+            *_arrays(C),
+            run.substeps,
+            *_arrays(states, kept, slopes, g_states, g_h, g_u, g_delta),
+            *_arrays(g_weights_x, g_weights, g_neurons),
+        )
+        g_neuron = g_neurons.sum(0)
+        return (
+            None,
+            g_u,
+            g_h,
+            g_delta if ctx.needs_input_grad[3] else None,
+            _summed(g_weights_x, weights_x),
+            _summed(g_weights, weights),
+            g_neuron[:2],
+            g_neuron[2],
+        )
+
+
+def _summed(g_slices: Tensor, weights: Tensor) -> Tensor:
+    """Add the gradients of all slices up, and apply the factors that the kernel leaves out."""
+    sigma, _, w, _ = weights
+    g_sigma, g_mu, g_w, g_E = g_slices.sum(0)
+    return torch.stack((-w * g_sigma, -w * sigma * g_mu, g_w, w * g_E))

@@ -1,0 +1,150 @@
+"""The neuronal LTC on the CPU: what is served, and the gradient around the compiled loops."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+
+from .activation_codes import Phi, code_of
+from .blas import find_blas
+from .cfc import loop_limits, needs_backward
+from .numba_threads import run_slices, slice_count
+from .spec import KernelCall
+
+_ACTIVATIONS = (torch.tanh, torch.sigmoid, torch.relu, F.hardtanh)
+
+
+def neuronal_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve the call."""
+    cell = call.cell
+    assert isinstance(cell, NeuronalLTCCell)
+    if cell.solver != "fused":
+        return f"the numba kernel of NeuronalLTCCell has solver 'fused' only, not {cell.solver!r}"
+    if not any(cell.phi is phi for phi in _ACTIVATIONS):
+        return (
+            "the numba kernel of NeuronalLTCCell knows the activations tanh, sigmoid, relu and "
+            "hardtanh"
+        )
+    return loop_limits(call)
+
+
+def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`NeuronalLTCCell` with the fused solver."""
+    cell = call.cell
+    assert isinstance(cell, NeuronalLTCCell)
+    phi = code_of(cell.phi)
+    assert phi is not None
+    inputs = (
+        F.linear(call.x, cell.W_x).transpose(0, 1),
+        call.h,
+        (call.dt / cell.substeps).squeeze(-1),
+        cell.W_h,
+        cell.b,
+        cell.A,
+        1 / cell.tau,
+    )
+    run = _Run(phi, cell.substeps, _mask(call))
+    if needs_backward(*inputs):
+        out, last = _FusedNeuronal.apply(run, *inputs)  # type: ignore[no-untyped-call]
+    else:
+        out, last, _, _ = _forward(run, *inputs, keep=False)
+    return out.transpose(0, 1), last
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a run needs besides tensors with gradients."""
+
+    phi: Phi
+    substeps: int
+    mask: Tensor
+
+
+def _mask(call: KernelCall) -> Tensor:
+    if call.mask is None:
+        return torch.empty(call.x.shape[0], 0, dtype=torch.bool)
+    return call.mask.contiguous()
+
+
+def _arrays(*tensors: Tensor) -> list[Any]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _forward(
+    run: _Run,
+    drive: Tensor,
+    h: Tensor,
+    delta: Tensor,
+    W_h: Tensor,
+    b: Tensor,
+    A: Tensor,
+    leak: Tensor,
+    *,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the states after every step, the last ones, all states and all values of phi."""
+    from .numba_ltc_neuronal import neuronal_forward
+    from .numba_math import announce
+
+    announce("neuronal LTC", neuronal_forward)
+    T, B, N = drive.shape
+    kept = T * run.substeps if keep else 0
+    states, f = drive.new_empty(kept + 1, B, N), drive.new_empty(max(kept, 1), B, N)
+    states[0] = h
+    out = drive.new_empty(T, B, N)
+    run_slices(
+        neuronal_forward,
+        B,
+        find_blas(),
+        run.phi,
+        *_arrays(drive, delta, run.mask, W_h, b, A, leak),
+        run.substeps,
+        *_arrays(states, f, out),
+    )
+    return out, out[-1].clone(), states, f
+
+
+class _FusedNeuronal(torch.autograd.Function):
+    """The sequence as one node of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        out, last, states, f = _forward(run, *inputs, keep=True)
+        _, _, delta, W_h, _, A, leak = inputs
+        ctx.save_for_backward(delta, W_h, A, leak, states, f)
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        return out, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_out: Tensor | None, g_last: Tensor | None) -> tuple[Any, ...]:
+        from .numba_ltc_neuronal import neuronal_backward
+        from .numba_math import announce
+
+        announce("neuronal LTC", neuronal_backward)
+        run: _Run = ctx.run
+        delta, W_h, A, leak, states, f = ctx.saved_tensors
+        (B, T), N = delta.shape, W_h.shape[0]
+        g_out = f.new_zeros(T, B, N) if g_out is None else g_out
+        g_h = f.new_zeros(B, N) if g_last is None else g_last.contiguous().clone()
+        g_z, g_delta = torch.empty_like(f), f.new_empty(B, T)
+        g_neurons = f.new_zeros(slice_count(B), 2, N)
+        run_slices(
+            neuronal_backward,
+            B,
+            find_blas(),
+            run.phi,
+            *_arrays(delta, run.mask, W_h, A, leak),
+            run.substeps,
+            *_arrays(states, f, g_out, g_h, g_z, g_delta, g_neurons),
+        )
+        g_drive = g_z.view(T, run.substeps, B, N).sum(1)
+        g_A, g_leak = g_neurons.sum(0)
+        g_W = g_z.view(-1, N).T @ states[:-1].view(-1, N)
+        return None, g_drive, g_h, g_delta, g_W, g_drive.sum((0, 1)), g_A, g_leak

@@ -1,0 +1,91 @@
+"""What every numba kernel is built from: how it is compiled, and functions that LLVM vectorises.
+
+Single precision only. Numba's disk cache looks at the file of the kernel alone: after a change to
+this file, delete ``__pycache__/*.nbi``.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+FAST = {"contract", "arcp", "nsz"}
+"""Freedoms that keep NaN and infinity: fused multiply-adds, reciprocals, the sign of zero."""
+
+EXACT_DIVISION = FAST - {"arcp"}
+"""The same, for a quotient that must not become a product with a reciprocal."""
+
+FAST_SUMS = FAST | {"reassoc"}
+"""The same, and sums in any order, for loops that reduce."""
+
+f4 = np.float32
+LOG2E = f4(1.4426950408889634)
+
+_LARGEST = f4(126.0)  # 2^126 and 2^-126 are normal numbers
+_ROUND = f4(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, left in the low bits
+_BIAS = np.int32(127)
+_MANTISSA_BITS = np.int32(23)
+# Minimax polynomial of 2^f on [-1/2, 1/2] with p(0) = 1; relative error 9e-8.
+_P1, _P2, _P3, _P4, _P5 = (
+    f4(coefficient)
+    for coefficient in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647273)
+)
+
+_log = logging.getLogger("tauflow")
+
+
+def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST) -> Any:
+    """Compile a function that kernels call."""
+    if function is None:
+        return lambda decorated: inlined(decorated, math=math)
+    return numba.njit(fastmath=math, error_model="numpy")(function)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that Python calls: it runs without the GIL and is cached on disk."""
+    options = {"fastmath": FAST, "error_model": "numpy", "nogil": True}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no directory for the cache can be written
+        return numba.njit(**options)(function)
+
+
+def announce(what: str, *kernels: Any) -> None:
+    """Say, once a process, that kernels are about to be compiled, if the cache lacks them."""
+    for one in kernels:
+        if one.signatures:
+            continue
+        folder = one.stats.cache_path
+        stem = Path(one.py_func.__code__.co_filename).stem
+        if not folder or not any(Path(folder).glob(f"{stem}.{one.py_func.__name__}-*.nbi")):
+            where = f"cached in {folder}" if folder else "no cache directory can be written"
+            _log.info("compiling the %s kernels, once; %s", what, where)
+            return
+
+
+@inlined
+def exp2(z):
+    """Return 2^z to 2e-7; NaN stays NaN, and |z| is cut to 126."""
+    z = _LARGEST if z > _LARGEST else z
+    z = -_LARGEST if z < -_LARGEST else z
+    shifted = np.float32(z + _ROUND)
+    f = z - (shifted - _ROUND)
+    p = f4(1.0) + f * (_P1 + f * (_P2 + f * (_P3 + f * (_P4 + f * _P5))))
+    # The shift drops all of _ROUND's own bits, so that only the integer reaches the exponent.
+    power = np.int32((shifted.view(np.int32) + _BIAS) << _MANTISSA_BITS)
+    return p * power.view(np.float32)
+
+
+@inlined
+def sigmoid2(z):
+    """Return 1 / (1 + 2^z), which is sigmoid(x) at z = -x log2(e)."""
+    return f4(1.0) / (f4(1.0) + exp2(z))
+
+
+@inlined
+def sigmoid(x):
+    """Return the logistic sigmoid to 2e-7."""
+    return sigmoid2(-LOG2E * x)

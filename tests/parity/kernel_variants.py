@@ -1,0 +1,114 @@
+"""The options under which every fused kernel is tested, and calls to test it with."""
+
+import torch
+
+from tauflow.cells import (
+    CfCCell,
+    ElmanCell,
+    GRUCell,
+    LSTMCell,
+    LTCCell,
+    MixedMemoryCell,
+    NeuronalLTCCell,
+    WiredCfCCell,
+)
+from tauflow.kernels import KERNELS, KernelCall, KernelSpec
+from tauflow.wirings import AbstractWiring, RandomSparse
+
+GATED = [{}, {"append_dt": True}]
+VARIANTS: dict[type, list[dict[str, object]]] = {
+    LSTMCell: GATED,
+    GRUCell: GATED,
+    ElmanCell: GATED,
+    LTCCell: [
+        {},
+        {"sparsity": 0.8},
+        {"sparsity": 0.3},
+        {"constraint": "softplus-raw", "substeps": 1},
+        {"constraint": "clip", "init": "cfc", "substeps": 5},
+        {"init": "ltc-2021", "constraint": "clip", "time_scale": 6.0, "epsilon": 0.0},
+        {"dt_offset": 0.5, "input_mapping": "none", "output_mapping": "linear"},
+        {"sparsity": 0.8, "substeps": 3, "input_mapping": "linear", "output_mapping": "none"},
+    ],
+    NeuronalLTCCell: [
+        {},
+        {"activation": "sigmoid", "substeps": 1},
+        {"activation": "relu", "substeps": 4},
+        {"activation": "hardtanh"},
+    ],
+    CfCCell: [
+        {"backbone_units": 9},
+        {"mode": "no_gate", "backbone_units": 4},
+        {"mode": "pure", "backbone_units": 16},
+        {"backbone_layers": 0},
+        {"backbone_layers": 0, "mode": "pure"},
+        {"backbone_layers": 2, "backbone_units": 7, "backbone_activation": "silu"},
+        {"backbone_layers": 3, "backbone_units": 5, "backbone_activation": "gelu"},
+        {"backbone_units": 9, "backbone_activation": "relu", "activation": "identity"},
+        {"backbone_units": 9, "backbone_activation": "tanh", "activation": "lecun_tanh"},
+        {"backbone_units": 9, "backbone_activation": "sigmoid", "activation": "sigmoid"},
+        {"backbone_units": 9, "backbone_activation": "hardtanh", "time_sign": 1},
+        {"backbone_units": 9, "backbone_activation": "identity", "time_bias": False},
+        {"backbone_units": 9, "mode": "no_gate", "time_bias": False},
+    ],
+    MixedMemoryCell: [
+        {"backbone_units": 9},
+        {"backbone_units": 9, "form": "state", "forget_bias": -0.5},
+        {"backbone_layers": 0, "mode": "pure"},
+        {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
+        {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"},
+    ],
+    WiredCfCCell: [{}, {"mode": "no_gate"}, {"mode": "pure"}, {"time_bias": False}],
+}
+
+ROWS = [(spec, options) for spec in KERNELS for options in VARIANTS[spec.cell]]
+"""Every kernel with each of its variants."""
+
+
+def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
+    """Return the test id of a kernel with options."""
+    spec, options = row
+    words = [f"{name}={value}" for name, value in options.items()]
+    return "-".join([spec.cell.__name__, spec.backend, *words])
+
+
+def takes_masks(spec: KernelSpec) -> bool:
+    """Whether a kernel serves masked calls."""
+    return spec.backend != "torch"
+
+
+def takes_double(spec: KernelSpec) -> bool:
+    """Whether a kernel serves float64."""
+    return spec.backend == "torch"
+
+
+def _wired(hidden: int, options: dict[str, object]) -> int | AbstractWiring:
+    """Return the neurons, or a wiring of them if the options name its sparsity."""
+    sparsity = options.pop("sparsity", None)
+    return hidden if sparsity is None or hidden == 1 else RandomSparse(hidden, sparsity=sparsity)
+
+
+def example(
+    spec: KernelSpec,
+    batch: int,
+    steps: int,
+    hidden: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    masked: bool = False,
+    **options: object,
+) -> KernelCall:
+    """Return a call of the kernel's cell; the numbers do not depend on ``dtype``."""
+    torch.manual_seed(0)
+    cell = spec.cell(3, _wired(hidden, options), **options)
+    with torch.no_grad():
+        for parameter in cell.parameters():  # zeros and ones would hide a mistake
+            parameter.add_(0.05 * torch.randn_like(parameter).abs())
+    x = torch.randn(batch, steps, 3)
+    h = 0.5 * torch.randn(batch, cell.state_size)
+    dt = torch.rand(batch, steps, 1)
+    mask = torch.rand(batch, steps) < 0.7 if masked else None
+    if mask is not None:  # as the sequence modules do
+        x, dt = (value.masked_fill(~mask.unsqueeze(-1), 0.0) for value in (x, dt))
+    inputs = (value.to(dtype).requires_grad_() for value in (x, h, dt))
+    return KernelCall(cell.to(dtype), *inputs, mask)

@@ -1,0 +1,178 @@
+"""What fused kernels of the CPU do beside computing: memory, threads, masks, odd numbers."""
+
+import threading
+
+import pytest
+import torch
+from kernel_variants import ROWS, example, name_of, takes_double
+from torch import Tensor
+
+import tauflow
+from tauflow.cells import MODELS
+from tauflow.kernels import KernelCall
+from tauflow.sequence import reference_loop
+
+OWN = [row for row in ROWS if not takes_double(row[0])]
+PLAIN = [row for at, row in enumerate(OWN) if row[0] not in [spec for spec, _ in OWN[:at]]]
+"""The first variant of each kernel."""
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def leaves(call: KernelCall) -> list[Tensor]:
+    return [call.x, call.h, call.dt, *call.cell.parameters()]
+
+
+def gradients(call: KernelCall, result: Tensor, **options: bool) -> list[Tensor]:
+    pull = torch.linspace(-1, 1, result.numel()).view_as(result)
+    found = torch.autograd.grad((result * pull).sum(), leaves(call), allow_unused=True, **options)
+    return [
+        torch.zeros_like(leaf) if gradient is None else gradient
+        for leaf, gradient in zip(leaves(call), found, strict=True)
+    ]
+
+
+def assert_close(actual: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(actual, expected, strict=True):
+        unit = max(1.0, other.abs().max().item())
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("part", [0, 1], ids=["outputs", "last"])
+def test_a_loss_may_use_one_result_only(row, part):
+    call = example(row[0], 3, 5, 6, **row[1])
+    expected = gradients(call, reference_loop(call)[part])
+    assert_close(gradients(call, row[0].run(call)[part]), expected)
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+def test_a_kept_graph_gives_the_same_gradients_again(row):
+    call = example(row[0], 3, 5, 6, masked=True, **row[1])
+    y, _ = row[0].run(call)
+    first = gradients(call, y, retain_graph=True)
+    second = gradients(call, y, retain_graph=True)
+    last = gradients(call, y)
+    for one, two, three in zip(first, second, last, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        torch.testing.assert_close(one, three, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_two_runs_do_not_share_memory(row):
+    call = example(row[0], 3, 5, 6, **row[1])
+    other = KernelCall(call.cell, 2 * call.x, call.h, call.dt)
+    alone = gradients(call, row[0].run(call)[0])
+    y, _ = row[0].run(call)
+    kept = y.clone()
+    row[0].run(other)
+    torch.testing.assert_close(y, kept, rtol=0, atol=0)
+    assert_close(gradients(call, y), alone)
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+def test_without_gradients_the_values_are_the_same(row):
+    call = example(row[0], 3, 5, 6, masked=True, **row[1])
+    with torch.no_grad():
+        silent = row[0].run(call)
+    assert_close(list(silent), [value.detach() for value in row[0].run(call)])
+    assert not silent[0].requires_grad
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_inputs_may_lie_in_memory_as_they_like(row):
+    call = example(row[0], 4, 5, 6, **row[1])
+    wide = torch.stack([call.x, call.x + 1], dim=-1)
+    strange = KernelCall(
+        call.cell,
+        wide[..., 0].transpose(0, 1).contiguous().transpose(0, 1),
+        call.h[:1].expand(4, -1),
+        torch.tensor(0.7).expand(4, 5).unsqueeze(-1),
+    )
+    plain = KernelCall(call.cell, call.x, strange.h.contiguous(), torch.full((4, 5, 1), 0.7))
+    assert_close(list(row[0].run(strange)), list(reference_loop(plain)))
+    y, _ = row[0].run(strange)
+    parameters = list(call.cell.parameters())
+    actual = torch.autograd.grad(y.sum(), parameters)  # an expanded gradient
+    expected = torch.autograd.grad(reference_loop(plain)[0].sum(), parameters)
+    assert_close(list(actual), list(expected))
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+def test_masked_steps_keep_the_state_and_have_no_gradient(row):
+    call = example(row[0], 4, 6, 5, masked=True, **row[1])
+    y, _ = row[0].run(call)
+    to_x, _, to_dt, *_ = gradients(call, y)
+    assert call.mask is not None
+    assert not to_x[~call.mask].any()
+    assert not to_dt[~call.mask].any()
+    assert to_x[call.mask].any()
+    start = call.cell.readout(call.h)
+    before = torch.cat([start.unsqueeze(1), y[:, :-1]], dim=1)
+    torch.testing.assert_close(y[~call.mask], before[~call.mask], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_odd_numbers_spread_as_in_the_reference(row, odd):
+    call = example(row[0], 3, 5, 6, **row[1])
+    x = call.x.detach().clone()
+    x[1, 2, 0] = odd
+    call = KernelCall(call.cell, x, call.h, call.dt)
+    for actual, expected in zip(row[0].run(call), reference_loop(call), strict=True):
+        torch.testing.assert_close(actual.isnan(), expected.isnan())
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_the_number_of_threads_changes_nothing(row, batch):
+    call = example(row[0], batch, 5, 6, masked=True, **row[1])
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        y, last = row[0].run(call)
+        results.append([y.detach(), last.detach(), *gradients(call, y)])
+    assert_close(results[1], results[0])
+    assert_close(results[2], results[0])
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_python_threads_may_run_at_once(row):
+    calls = [example(row[0], 3, steps, 6, **row[1]) for steps in (4, 5, 6, 7)]
+    expected = [gradients(call, row[0].run(call)[0]) for call in calls]
+    found: dict[int, list[list[Tensor]]] = {at: [] for at in range(len(calls))}
+
+    def work(at: int) -> None:
+        for _ in range(5):
+            found[at].append(gradients(calls[at], row[0].run(calls[at])[0]))
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for at, results in found.items():
+        assert len(results) == 5
+        for result in results:
+            assert_close(result, expected[at])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
+def test_sequence_modules_take_the_kernels_by_themselves(name, options):
+    rnn = tauflow.build(name, 3, 4, **options)
+    reference = tauflow.build(name, 3, 4, backend="reference", **options)
+    reference.load_state_dict(rnn.state_dict())
+    x, dt = torch.randn(3, 6, 3), torch.rand(3, 6)
+    results = []
+    for module in (rnn, reference):
+        y, h = module(x, dt=dt, lengths=[6, 2, 4])
+        (y.square().sum() + h.sum()).backward()
+        results.append([y, h, *(p.grad for p in module.parameters() if p.grad is not None)])
+    assert_close(*results)

@@ -1,0 +1,146 @@
+"""Slices of a batch on several threads, whatever pool there is."""
+
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba")
+
+from tauflow.kernels import numba_threads
+from tauflow.kernels.numba_math import announce, kernel, sigmoid
+from tauflow.kernels.numba_threads import run_slices, slice_count
+
+
+@kernel
+def mark(index, low, high, slices, values):
+    for row in range(low, high):
+        slices[row] = index
+        values[row] += sigmoid(np.float32(row))
+
+
+@kernel
+def fail(index, low, high, values):
+    if index == 1:
+        raise ValueError("slice 1 is wrong")
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=["openmp", "python"])
+def _pool(request, monkeypatch):
+    if request.param == "python":
+        monkeypatch.setattr(numba_threads, "_openmp_pool", lambda: None)
+    elif numba_threads._openmp_pool() is None:
+        pytest.skip("torch runs on another pool here")
+
+
+def marked(count: int) -> np.ndarray:
+    slices, values = np.full(count, -1), np.zeros(count, np.float32)
+    run_slices(mark, count, slices, values)
+    expected = 1 / (1 + np.exp(-np.arange(count, dtype=np.float64)))
+    np.testing.assert_allclose(values, expected, rtol=3e-7)  # every row once
+    return slices
+
+
+@pytest.mark.usefixtures("_pool")
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 3, 64])
+def test_every_sequence_lies_in_one_slice(threads, count):
+    torch.set_num_threads(threads)
+    slices = marked(count)
+    assert (np.diff(slices) >= 0).all()
+    assert set(slices) == set(range(slice_count(count)))
+    assert slice_count(count) == min(threads, count)
+
+
+@pytest.mark.usefixtures("_pool")
+def test_an_error_in_a_slice_reaches_the_caller():
+    torch.set_num_threads(3)
+    for _ in range(2):  # compiled by the first
+        with pytest.raises(ValueError, match="slice 1 is wrong"):
+            run_slices(fail, 3, np.zeros(1))
+    marked(7)
+
+
+@pytest.mark.usefixtures("_pool")
+def test_python_threads_may_call_at_once():
+    torch.set_num_threads(2)
+    errors = []
+
+    def work():
+        try:
+            for count in range(1, 40):
+                marked(count)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+@pytest.mark.usefixtures("_pool")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_runs_on_threads_of_its_own():
+    torch.set_num_threads(2)
+    marked(9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of any such fork
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            marked(9)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    marked(9)
+
+
+def test_compilation_is_announced_once(caplog):
+    @kernel
+    def double(values):
+        values *= 2
+
+    with caplog.at_level("INFO", logger="tauflow"):
+        announce("test", double)
+        double(np.ones(2, np.float32))
+        announce("test", double)
+    (record,) = caplog.records
+    assert "compiling the test kernels, once" in record.message
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog):
+    numba = pytest.importorskip("numba")
+    real = numba.njit
+
+    def njit(*arguments, **options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(numba, "njit", njit)
+
+    @kernel
+    def triple(values):
+        values *= 3
+
+    with caplog.at_level("INFO", logger="tauflow"):
+        announce("test", triple)
+    assert "no cache directory" in caplog.text
+    values = np.ones(2, np.float32)
+    triple(values)
+    assert (values == 3).all()
