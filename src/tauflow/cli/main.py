@@ -1,5 +1,6 @@
 """The ``tauflow`` command: each subcommand parses, calls one function and prints."""
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,22 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Echo(logging.Handler):
+    """Prints log lines as they are on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        typer.echo(self.format(record), err=True)
+
+
+def _show_what_is_logged() -> None:
+    """Let the library's log lines, such as that kernels are being compiled, reach the terminal."""
+    log = logging.getLogger("tauflow")
+    if not log.handlers:
+        log.addHandler(_Echo())
+        log.setLevel(logging.INFO)
+
+
 @app.callback()
 def common(
     traceback: Annotated[
@@ -42,6 +59,7 @@ def common(
     ] = False,
 ) -> None:
     """Hold the options that stand before every subcommand."""
+    _show_what_is_logged()
 
 
 @app.command()

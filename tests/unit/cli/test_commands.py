@@ -1,3 +1,4 @@
+import logging
 import re
 
 import pytest
@@ -108,6 +109,13 @@ def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
     result = call("run", "half-cheetah", code=1)
     assert "TAUFLOW_DATA names" in result.stderr
     assert not (tmp_path / "mistyped").exists()
+
+
+def test_log_lines_reach_standard_error_once(call, capsys):
+    call("models")
+    call("models")
+    logging.getLogger("tauflow").info("compiling")
+    assert capsys.readouterr().err == "compiling\n"
 
 
 def test_values_of_options():
