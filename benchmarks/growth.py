@@ -1,0 +1,86 @@
+"""How time and memory of a training step grow with the length of the sequences."""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+import torch
+
+import tauflow
+from tauflow.experiments.results import machine, versions
+
+STEPS = (32, 128, 512, 2048, 8192, 32768)
+NEURONS = (16, 64, 256, 512)
+MODELS = {"LTC": tauflow.LTC, "CfC": tauflow.CfC}
+INPUTS = 8
+MEGABYTE = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure every size in a process of its own, print Markdown, and keep it."""
+    torch.set_num_threads(arguments.threads)
+    if arguments.one:
+        name, steps, neurons = arguments.one
+        print(json.dumps(training_step(name, arguments.batch, int(steps), int(neurons))))
+        return
+    lines = [
+        f"# Growth with the length, {date.today().isoformat()}",
+        "",
+        f"A training step of {arguments.batch} sequences of T steps on {arguments.threads} "
+        "threads: milliseconds, and in brackets the memory in MB that it added at its peak.",
+        "",
+        "| model | N | " + " | ".join(f"T = {steps}" for steps in STEPS) + " |",
+        "| --- | ---: |" + " ---: |" * len(STEPS),
+    ]
+    for name in MODELS:
+        for neurons in NEURONS:
+            cells = [measured(name, steps, neurons, arguments) for steps in STEPS]
+            lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    facts = {**machine(), **versions()}
+    lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    path = arguments.results / f"growth-{date.today().isoformat()}.md"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    print("\n".join(lines))
+
+
+def measured(name: str, steps: int, neurons: int, arguments: argparse.Namespace) -> str:
+    """Return one cell of the table."""
+    command = [sys.executable, "-m", "benchmarks", "growth", "--one", name, str(steps)]
+    command += [str(neurons), "--batch", str(arguments.batch), "--threads", str(arguments.threads)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = json.loads(answer)
+    return f"{found['seconds'] * 1e3:.3g} ({found['bytes'] / MEGABYTE:.3g})"
+
+
+def training_step(name: str, batch: int, steps: int, neurons: int) -> dict[str, float]:
+    """Return seconds and added peak memory of a training step, compiled before."""
+    module = MODELS[name](INPUTS, neurons)
+
+    def step(x: torch.Tensor) -> None:
+        module(x)[0].square().mean().backward()
+
+    step(torch.randn(batch, 4, INPUTS))  # compiles, and makes the gradients
+    x = torch.randn(batch, steps, INPUTS)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    step(x)
+    seconds = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"seconds": seconds, "bytes": (after - before) * unit}
