@@ -38,7 +38,7 @@ def close_in_single_precision(spec: KernelSpec, actual: Tensor, reference: Tenso
 def test_fused_equals_reference(row, size, masked):
     spec, options = row
     if masked and not takes_masks(spec):
-        pytest.skip("this kernel leaves masked calls to the reference")
+        pytest.skip(reason="this kernel leaves masked calls to the reference")
     call = example(spec, *size, masked=masked, **options)
     assert spec.why_not(call) is None
     expected = values_and_gradients(reference_loop, call)

@@ -1,5 +1,6 @@
 """A table that runs in a second: what the tests of this folder reproduce."""
 
+from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
 from tauflow.experiments.spec import Experiment, experiment_from_dict
 
 TINY = """
@@ -47,8 +48,6 @@ published = { mean = 0.1 }
 
 
 def parsed() -> dict:
-    import tomllib
-
     return tomllib.loads(TINY)
 
 

@@ -40,7 +40,7 @@ def _pool(request, monkeypatch):
     if request.param == "python":
         monkeypatch.setattr(numba_threads, "_openmp_pool", lambda: None)
     elif numba_threads._openmp_pool() is None:
-        pytest.skip("torch runs on another pool here")
+        pytest.skip(reason="torch runs on another pool here")
 
 
 def marked(count: int) -> np.ndarray:
