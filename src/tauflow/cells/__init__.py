@@ -1,7 +1,7 @@
 """The cells: the mathematics of each model, once."""
 
 from .activations import ACTIVATIONS
-from .base import AbstractCell
+from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .gated import ElmanCell, GRUCell, LSTMCell
@@ -15,9 +15,11 @@ __all__ = [
     "LTC_VARIANTS",
     "MODELS",
     "AbstractCell",
+    "AbstractHoistedCell",
     "CfCCell",
     "ElmanCell",
     "GRUCell",
+    "Hoisted",
     "LSTMCell",
     "LTCCell",
     "MixedMemoryCell",

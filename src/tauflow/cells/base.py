@@ -1,10 +1,10 @@
 """What a cell is: how a state flows over one gap of time while its input is held."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow.checks import at_least, shape_error
@@ -115,3 +115,54 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
     def extra_repr(self) -> str:
         """Show the options that differ from their defaults."""
         return changed_options(self)
+
+
+class Hoisted(NamedTuple):
+    """What a step needs and the state does not touch, computed ahead of the loop over time."""
+
+    per_step: tuple[Tensor, ...] = ()
+    """Tensors (*batch, K) with the leading axes of the input, one entry for every step."""
+    fixed: tuple[Tensor, ...] = ()
+    """Tensors made of parameters alone, the same for every step."""
+
+
+class AbstractHoistedCell(AbstractCell):
+    """A cell whose step splits into a part without the state, and the rest.
+
+    A subclass writes :meth:`hoist`, which runs once for all steps of a sequence (input projections,
+    decay factors, matrices made of parameters), and :meth:`advance`, which runs step by step. The
+    step itself is one after the other, so that the mathematics still stands once.
+    """
+
+    @abstractmethod
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return what the step needs apart from the state, for any leading axes.
+
+        Args:
+            x: inputs.
+            dt: gaps.
+            observed: which features were measured; only for cells with ``uses_observed``.
+        """
+
+    @abstractmethod
+    def advance(self, *args: Any, **kwargs: Any) -> Float[Tensor, "B S"]:
+        """Advance the state h, (B, S): ``advance(h, *per_step, *fixed)``.
+
+        A subclass names what it takes: the state, one step of each hoisted tensor, the fixed ones.
+        """
+
+    def step(
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"],
+        observed: Bool[Tensor, "B I"] | None = None,
+    ) -> Float[Tensor, "B S"]:
+        """Advance the state by ``dt``, holding ``x``."""
+        hoisted = self.hoist(x, dt) if observed is None else self.hoist(x, dt, observed)
+        return self.advance(h, *hoisted.per_step, *hoisted.fixed)

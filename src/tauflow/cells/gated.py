@@ -6,18 +6,18 @@ Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.to
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow.checks import boolean, finite, one_of
 
-from .base import AbstractCell
+from .base import AbstractHoistedCell, Hoisted
 from .initialise import Generator, torch_uniform_
 
 _INITS = ("torch", "keras", "tf1")
 
 
-class AbstractGatedCell(AbstractCell):
+class AbstractGatedCell(AbstractHoistedCell):
     """What the three share: a packed input and recurrent weight, and the gap as a feature.
 
     Args:
@@ -67,6 +67,19 @@ class AbstractGatedCell(AbstractCell):
     ) -> Float[Tensor, "*batch F"]:
         """Return the input that the gates see."""
         return torch.cat([x, dt], dim=-1) if self.append_dt else x
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the gates' share of the input, (*batch, gates * N)."""
+        return Hoisted((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
+
+    def input_bias(self) -> Float[Tensor, " G"]:
+        """Return what is added to the gates' share of the input."""
+        return self.b
 
 
 def lstm_update(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,17 +141,14 @@ class LSTMCell(AbstractGatedCell):
         """The hidden state h and the memory c."""
         return {"h": self.hidden_size, "c": self.hidden_size}
 
-    def shifted_bias(self) -> Float[Tensor, " G"]:
+    def input_bias(self) -> Float[Tensor, " G"]:
         """Return b with the constant added to the forget gate's block."""
         return shift_forget_gate(self.b, self.forget_bias)
 
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
-        """Return [h; c] after the new input ``x``."""
+    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+        """Return [h; c] after a new input."""
         h, c = h.split(self.hidden_size, dim=-1)
-        gates = self.features(x, dt) @ self.W_x.T + h @ self.W_h.T + self.shifted_bias()
-        c, h = lstm_update(gates, c)
+        c, h = lstm_update(gates + h @ self.W_h.T, c)
         return torch.cat([h, c], dim=-1)
 
 
@@ -170,11 +180,9 @@ class GRUCell(AbstractGatedCell):
         self.b_h = nn.Parameter(torch.empty(3 * hidden_size))
         self.reset_parameters()
 
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
-        """Return the state after the new input ``x``."""
-        r_x, z_x, n_x = (self.features(x, dt) @ self.W_x.T + self.b).chunk(3, dim=-1)
+    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+        """Return the state after a new input."""
+        r_x, z_x, n_x = gates.chunk(3, dim=-1)
         r_h, z_h, n_h = (h @ self.W_h.T + self.b_h).chunk(3, dim=-1)
         r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
         n = torch.tanh(n_x + r * n_h)
@@ -205,8 +213,6 @@ class ElmanCell(AbstractGatedCell):
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
         self.reset_parameters()
 
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
-    ) -> Float[Tensor, "B S"]:
-        """Return the state after the new input ``x``."""
-        return torch.tanh(self.features(x, dt) @ self.W_x.T + h @ self.W_h.T + self.b)
+    def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
+        """Return the state after a new input."""
+        return torch.tanh(gates + h @ self.W_h.T)

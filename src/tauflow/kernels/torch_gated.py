@@ -32,7 +32,7 @@ def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, LSTMCell)
     h, c = (part.unsqueeze(0) for part in call.h.split(cell.hidden_size, dim=-1))
-    bias = cell.shifted_bias()
+    bias = cell.input_bias()
     weights = [cell.W_x, cell.W_h, bias, torch.zeros_like(bias)]
     state = [h.contiguous(), c.contiguous()]
     y, h, c = torch.lstm(_features(call), state, weights, True, 1, 0.0, cell.training, False, True)
