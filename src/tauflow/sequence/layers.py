@@ -35,6 +35,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             of ``torch.nn.LSTM`` it is not fed back into the recurrence.
         return_sequences: whether to return the output at every step, or at the last valid one.
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+        checkpoint_every: train with memory for so many steps and one state for each such stretch,
+            at the price of a second forward pass; ``None`` keeps what every step needs.
     """
 
     options: dict[str, Any]
@@ -49,6 +51,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         proj_size: int = 0,
         return_sequences: bool = True,
         backend: str = "auto",
+        checkpoint_every: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(cell, AbstractCell):
@@ -67,6 +70,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         self.proj_size = at_least(0, proj_size=proj_size)
         self.return_sequences = boolean(return_sequences=return_sequences)
         self.backend = one_of(BACKENDS, backend=backend)
+        if checkpoint_every is not None:
+            at_least(1, checkpoint_every=checkpoint_every)
+        self.checkpoint_every = checkpoint_every
         width = self.proj_size or cell.output_size
         self.input_size = cell.input_size
         self.output_size = width * self.num_directions
@@ -196,7 +202,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
         start = cell.initial_state(x[:, 0]) if h is None else h
-        y, h = unroll(KernelCall(cell, x, start, dt, mask, observed), self.backend)
+        call = KernelCall(cell, x, start, dt, mask, observed)
+        y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
         if self.proj_size:
             y = self.projections[index](y)
         return y.flip(1) if backward else y, h
@@ -263,6 +270,8 @@ class RNN(SequenceModule):
         proj_size: width of a linear map on every layer's output; 0 for none.
         return_sequences: whether to return every step's output, or the last valid one's.
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+        checkpoint_every: train with memory for so many steps and one state for each such stretch,
+            at the price of a second forward pass; ``None`` keeps what every step needs.
     """
 
 
@@ -278,6 +287,7 @@ class CatalogRNN(SequenceModule):
         proj_size: width of a linear map on every layer's output; 0 for none.
         return_sequences: whether to return every step's output, or the last valid one's.
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+        checkpoint_every: train with memory for so many steps; ``None`` keeps every step's.
         **cell_options: options of the cell, with the cell's defaults.
     """
 
@@ -301,6 +311,7 @@ class CatalogRNN(SequenceModule):
         proj_size: int = 0,
         return_sequences: bool = True,
         backend: str = "auto",
+        checkpoint_every: int | None = None,
         **cell_options: Any,
     ) -> None:
         refuse_unknown_options(self.cell_class, cell_options, others=layer_options())
@@ -313,6 +324,7 @@ class CatalogRNN(SequenceModule):
             proj_size=proj_size,
             return_sequences=return_sequences,
             backend=backend,
+            checkpoint_every=checkpoint_every,
         )
 
 
@@ -329,6 +341,8 @@ Arguments of the sequence module:
     proj_size: width of a linear map on every layer's output; 0 for none.
     return_sequences: whether to return every step's output, or the last valid one's.
     backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
+    checkpoint_every: train with memory for so many steps and one state for each such stretch, at
+        the price of a second forward pass; ``None`` keeps what every step needs.
 """
 
 

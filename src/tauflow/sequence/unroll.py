@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from tauflow.cells.base import AbstractHoistedCell
+from tauflow.cells.base import AbstractCell, AbstractHoistedCell
 from tauflow.kernels import KernelCall, pick
 
 
 def unroll(
-    call: KernelCall, backend: str = "auto"
+    call: KernelCall, backend: str = "auto", *, checkpoint_every: int | None = None
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
     """Return the outputs at every step and the last state.
 
@@ -21,12 +22,40 @@ def unroll(
     Args:
         call: the cell with its inputs, initial state, gaps and masks.
         backend: ``"auto"``, ``"reference"`` or a backend of the kernel catalog.
+        checkpoint_every: keep the state after every so many steps only, and run the steps between
+            once more in the backward pass; ``None`` keeps what each step needs.
 
     Raises:
         BackendError: the backend asked for by name cannot serve the call.
     """
-    kernel = pick(call, backend)
-    return reference_loop(call) if kernel is None else kernel.run(call)
+    steps = call.x.shape[1]
+    if checkpoint_every is None or checkpoint_every >= steps or not torch.is_grad_enabled():
+        kernel = pick(call, backend)
+        return reference_loop(call) if kernel is None else kernel.run(call)
+    h, outputs = call.h, []
+    # split, for the gradient of a slice would be a full-sized tensor for every piece
+    pieces = [
+        [None] * -(-steps // checkpoint_every) if a is None else a.split(checkpoint_every, dim=1)
+        for a in (call.x, call.dt, call.mask, call.observed)
+    ]
+    for x, dt, mask, observed in zip(*pieces, strict=True):
+        y, h = checkpoint(
+            _run_piece, call.cell, backend, x, h, dt, mask, observed, use_reentrant=False
+        )
+        outputs.append(y)
+    return torch.cat(outputs, dim=1), h
+
+
+def _run_piece(
+    cell: AbstractCell,
+    backend: str,
+    x: Tensor,
+    h: Tensor,
+    dt: Tensor,
+    mask: Tensor | None,
+    observed: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    return unroll(KernelCall(cell, x, h, dt, mask, observed), backend)
 
 
 def reference_loop(
