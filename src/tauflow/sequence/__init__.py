@@ -13,6 +13,7 @@ from .modules import (
     WiredCfC,
     build,
 )
+from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "MixedMemory",
     "NeuronalLTC",
     "SequenceModule",
+    "Stream",
     "WiredCfC",
     "build",
     "reference_loop",

@@ -16,6 +16,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .inputs import Lengths, SequenceInputs, prepare
+from .stream import Stream
 from .unroll import unroll
 
 
@@ -178,6 +179,17 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         h = torch.cat(last, dim=-1)
         result = inputs.like_input(y, every_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
+
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Return a stream: the module one sample at a time, with packed parameters.
+
+        Args:
+            batch_size: sequences that run side by side.
+
+        Raises:
+            StreamError: the module is bidirectional, or not on the CPU.
+        """
+        return Stream(self, batch_size)
 
     def extra_repr(self) -> str:
         """Show the layers' arguments that differ from their defaults; cells show their own."""
