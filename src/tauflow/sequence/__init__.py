@@ -2,12 +2,16 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    GNODE,
     GRU,
+    LEM,
     LSTM,
     LTC,
     SEQUENCE_MODULES,
     CfC,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     MixedMemory,
     NeuronalLTC,
     WiredCfC,
@@ -16,7 +20,9 @@ from .modules import (
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LSTM",
     "LTC",
     "RNN",
@@ -24,6 +30,8 @@ __all__ = [
     "CatalogRNN",
     "CfC",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "MixedMemory",
     "NeuronalLTC",
     "SequenceModule",
