@@ -2,12 +2,16 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    GNODE,
     GRU,
+    LEM,
     LSTM,
     LTC,
     SEQUENCE_MODULES,
     CfC,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     MixedMemory,
     NeuronalLTC,
     WiredCfC,
@@ -17,7 +21,9 @@ from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LSTM",
     "LTC",
     "RNN",
@@ -25,6 +31,8 @@ __all__ = [
     "CatalogRNN",
     "CfC",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "MixedMemory",
     "NeuronalLTC",
     "SequenceModule",

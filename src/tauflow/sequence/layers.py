@@ -213,7 +213,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             dt = _gaps_reversed(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
-        start = cell.initial_state(x[:, 0]) if h is None else h
+        start = cell.initial_state(_first_sample(x, mask)) if h is None else h
         call = KernelCall(cell, x, start, dt, mask, observed)
         y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
         if self.proj_size:
@@ -367,6 +367,14 @@ def _merged_signature(cell_class: type[AbstractCell]) -> inspect.Signature:
     options = [p for p in cell if p.name not in names]
     layer = [p for p in own if p.name not in ("input_size", "hidden_size")]
     return inspect.Signature([*head, *options, *layer, *tail])
+
+
+def _first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return each sequence's first valid sample, (B, I); where none is valid, the first."""
+    if mask is None:
+        return x[:, 0]
+    first = mask.to(torch.uint8).argmax(1)  # the first of equal maxima
+    return x.gather(1, first.view(-1, 1, 1).expand(-1, 1, x.shape[2])).squeeze(1)
 
 
 def _gaps_reversed(dt: Tensor, mask: Tensor | None) -> Tensor:
