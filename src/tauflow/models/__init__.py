@@ -1,5 +1,13 @@
-"""Models made of sequence modules."""
+"""Models made of sequence modules, and models that are more than a cell."""
 
+from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
+from .driving import DRIVING_MODELS, driving_model
 from .sequence_model import SequenceModel
 
-__all__ = ["SequenceModel"]
+__all__ = [
+    "DRIVING_MODELS",
+    "ConvolutionalHead",
+    "ConvolutionalSequenceModel",
+    "SequenceModel",
+    "driving_model",
+]
