@@ -3,11 +3,13 @@
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .sequence_model import SequenceModel
+from .transformer import Transformer
 
 __all__ = [
     "DRIVING_MODELS",
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
     "SequenceModel",
+    "Transformer",
     "driving_model",
 ]

@@ -79,9 +79,9 @@ def driving_model(
         103\,700 + 1921 \cdot 64 = 226\,644, \qquad
         103\,700 + 1921 \cdot 1000 + 1001 \cdot 100 + 101 = 2\,124\,901
 
-    Ours, as no count depends on them: strides 2, 2, 2, 1 and 1, the image size (any whose last map has 30
-    positions gives 1920), ReLU after each layer of the head, fan-outs of the wiring. Images are
-    taken as they come; standardise them before.
+    Ours, as no count depends on them: strides 2, 2, 2, 1 and 1, the image size (any whose last map
+    has 30 positions gives 1920), ReLU after each layer of the head, fan-outs of the wiring. Images
+    are taken as they come; standardise them before.
 
     Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Table 3.
 
