@@ -2,6 +2,7 @@
 
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
+from .ip_net import IPNet
 from .sequence_model import SequenceModel
 from .transformer import Transformer
 
@@ -9,6 +10,7 @@ __all__ = [
     "DRIVING_MODELS",
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
+    "IPNet",
     "SequenceModel",
     "Transformer",
     "driving_model",

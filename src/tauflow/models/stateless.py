@@ -1,6 +1,7 @@
 """What models without a state of fixed size share: the library's one call, and its border."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -82,26 +83,29 @@ class AbstractStatelessModel(nn.Module, metaclass=RecordedMeta):
         """
         where = f"{type(self).__name__}.forward"
         refuse_state(where, hx)
-        inputs = prepare(
-            where,
-            self.input_size,
-            x,
-            dt=dt,
-            t=t,
-            mask=mask,
-            lengths=lengths,
-            observed=observed,
+        inputs, times = self._prepared(
+            where, x, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed
         )
+        y = self.encode(inputs, times)
+        result = inputs.like_input(y, every_step=self.return_sequences)
+        return result, empty_state(inputs)
+
+    def _prepared(
+        self, where: str, x: Tensor | PackedSequence, **times_and_masks: Any
+    ) -> tuple[SequenceInputs, Tensor]:
+        """Return the call in its one form, x zero where it was not measured, and the times."""
+        inputs = prepare(where, self.input_size, x, **times_and_masks)
         check_parameters(where, self, inputs.x)
-        if observed is not None and not self.uses_observed:
+        times = absolute_times(inputs, times_and_masks.get("t"))
+        if inputs.observed is None:
+            return inputs, times
+        if not self.uses_observed:
             raise ArgumentError(
                 f"{where}: {type(self).__name__} does not model missing features. Fill them in and "
                 "drop observed, or append it to x as features."
             )
-        inputs = _without_unmeasured(inputs)
-        y = self.encode(inputs, absolute_times(inputs, t))
-        result = inputs.like_input(y, every_step=self.return_sequences)
-        return result, empty_state(inputs)
+        x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
+        return replace(inputs, x=x), times
 
     def extra_repr(self) -> str:
         """Show the options that differ from their defaults."""
@@ -154,9 +158,9 @@ def held(y: Tensor, mask: Tensor | None) -> Tensor:
     return y.gather(1, latest.clamp(min=0).expand_as(y)).masked_fill(latest < 0, 0.0)
 
 
-def _without_unmeasured(inputs: SequenceInputs) -> SequenceInputs:
-    """Return the inputs with x zero where a feature was not measured."""
-    if inputs.observed is None:
-        return inputs
-    x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
-    return SequenceInputs(x, inputs.dt, inputs.mask, inputs.observed, inputs.batched, inputs.packed)
+def measured(inputs: SequenceInputs) -> Tensor:
+    """Return which features of which steps are there, (B, T, I) bool."""
+    there = inputs.observed
+    if there is None:
+        there = torch.ones_like(inputs.x, dtype=torch.bool)
+    return there if inputs.mask is None else there & inputs.mask.unsqueeze(-1)
