@@ -3,6 +3,7 @@
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .ip_net import IPNet
+from .seft import SeFT
 from .sequence_model import SequenceModel
 from .transformer import Transformer
 
@@ -11,6 +12,7 @@ __all__ = [
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
     "IPNet",
+    "SeFT",
     "SequenceModel",
     "Transformer",
     "driving_model",
