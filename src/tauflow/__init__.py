@@ -6,12 +6,16 @@ from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
+    GNODE,
     GRU,
+    LEM,
     LSTM,
     LTC,
     RNN,
     CfC,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     MixedMemory,
     NeuronalLTC,
     WiredCfC,
@@ -23,7 +27,9 @@ from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, Random
 __version__ = _version("tauflow")
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LSTM",
     "LTC",
     "NCP",
@@ -31,6 +37,8 @@ __all__ = [
     "AutoNCP",
     "CfC",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "ExplicitWiring",
     "FullyConnected",
     "MixedMemory",

@@ -4,7 +4,10 @@ from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gnode import GNODECell
+from .lem import LEMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -18,8 +21,12 @@ __all__ = [
     "AbstractHoistedCell",
     "CfCCell",
     "ElmanCell",
+    "EulerGRUCell",
+    "EulerLSTMCell",
+    "GNODECell",
     "GRUCell",
     "Hoisted",
+    "LEMCell",
     "LSTMCell",
     "LTCCell",
     "MixedMemoryCell",

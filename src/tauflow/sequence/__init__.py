@@ -2,21 +2,28 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    GNODE,
     GRU,
+    LEM,
     LSTM,
     LTC,
     SEQUENCE_MODULES,
     CfC,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     MixedMemory,
     NeuronalLTC,
     WiredCfC,
     build,
 )
+from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LSTM",
     "LTC",
     "RNN",
@@ -24,9 +31,12 @@ __all__ = [
     "CatalogRNN",
     "CfC",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "MixedMemory",
     "NeuronalLTC",
     "SequenceModule",
+    "Stream",
     "WiredCfC",
     "build",
     "reference_loop",

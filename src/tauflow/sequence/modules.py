@@ -4,7 +4,10 @@ from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.euler_gated import EulerGRUCell, EulerLSTMCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gnode import GNODECell
+from tauflow.cells.lem import LEMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -61,6 +64,30 @@ class Elman(CatalogRNN):
     cell_class = ElmanCell
 
 
+class GNODE(CatalogRNN):
+    """Gated neural ODE over sequences; with other layers the neural ODE or minimal gated unit."""
+
+    cell_class = GNODECell
+
+
+class EulerGRU(CatalogRNN):
+    """Gated recurrent units as a flow, over sequences."""
+
+    cell_class = EulerGRUCell
+
+
+class EulerLSTM(CatalogRNN):
+    """Long short-term memory as a flow, over sequences."""
+
+    cell_class = EulerLSTMCell
+
+
+class LEM(CatalogRNN):
+    """Long expressive memory over sequences."""
+
+    cell_class = LEMCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -70,6 +97,10 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LSTM,
     GRU,
     Elman,
+    GNODE,
+    EulerGRU,
+    EulerLSTM,
+    LEM,
 )
 
 
