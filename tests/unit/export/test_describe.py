@@ -23,6 +23,7 @@ from tauflow.cells import (
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.export import describe, rebuild
 from tauflow.export.describe import CLASSES
+from tauflow.models import ConvolutionalSequenceModel, IPNet, SeFT, Transformer
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings.explicit import ExplicitWiring
 
@@ -54,6 +55,13 @@ MODULES = [
     tauflow.LEM(3, 4, substeps=2),
     RNN(CfCCell(3, 4), num_layers=2),
     tauflow.SequenceModel(RNN(LTCCell(3, NCP), bidirectional=True), 5, head_init="keras"),
+    ConvolutionalSequenceModel(
+        tauflow.LTC(5, NCP), (2, 6, 7), layers=((3, 3, 2), (4, 2, 1)), dense=(6, 5)
+    ),
+    tauflow.SequenceModel(Transformer(3, 8, layers=1, longest=10.0), 2),
+    Transformer(3, 8, heads=2, return_sequences=False),
+    IPNet(3, 4, reference_points=5, horizon=4.0, channel_means=(0.1, -0.2, 0.3)),
+    SeFT(3, 4, phi_size=6, longest=5.0),
 ]
 
 
@@ -78,7 +86,8 @@ def test_a_description_survives_json_and_builds_the_same_module(module):
     same_structure(module, rebuilt)
     rebuilt.load_state_dict(module.state_dict())
     # Equal weights and equal outputs mean that the options without parameters came back too.
-    inputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    features = getattr(getattr(module, "head", None), "image_size", (3,))
+    inputs = torch.randn(2, 4, *features, generator=torch.Generator().manual_seed(0))
     cell = isinstance(module, AbstractCell)
     results = []
     for one in (module.eval(), rebuilt.eval()):
