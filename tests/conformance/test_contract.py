@@ -27,6 +27,8 @@ VARIANTS = {
         {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
     ),
     "augmented-gru": ("gru", {"append_dt": True}),
+    "ct-rnn-heun-sigmoid": ("ct-rnn", {"solver": "heun", "activation": "sigmoid"}),
+    "neural-ode-clip": ("neural-ode", {"clip": 0.3}),
 }
 NAMES = [*MODELS, *VARIANTS]
 

@@ -4,6 +4,7 @@ from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
@@ -16,6 +17,7 @@ __all__ = [
     "MODELS",
     "AbstractCell",
     "AbstractHoistedCell",
+    "CTRNNCell",
     "CfCCell",
     "ElmanCell",
     "GRUCell",

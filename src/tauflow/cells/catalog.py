@@ -7,6 +7,7 @@ from tauflow.registry import Registry
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
@@ -43,6 +44,9 @@ class ModelEntry:
         return self.cell(input_size, hidden_size, **merged)
 
 
+# How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the gap.
+_LTC_2021: dict[str, Any] = {"substeps": 6, "step_size": 0.1, "scale": False, "init": "tf1"}
+
 MODELS: Registry[ModelEntry] = Registry(
     "model",
     {
@@ -59,6 +63,12 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
+            ModelEntry("ct-rnn", "CT-RNN", CTRNNCell),
+            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}),
+            ModelEntry(
+                "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
+            ),
+            ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
         )
     },
 )

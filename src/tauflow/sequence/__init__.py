@@ -2,6 +2,7 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    CTRNN,
     GRU,
     LSTM,
     LTC,
@@ -17,6 +18,7 @@ from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "CTRNN",
     "GRU",
     "LSTM",
     "LTC",
