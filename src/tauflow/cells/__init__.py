@@ -9,6 +9,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .ode_lstm import ODELSTMCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",
+    "ODELSTMCell",
     "WiredCfCCell",
 ]

@@ -12,6 +12,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .ode_lstm import ODELSTMCell
 from .options import refuse_unknown_options
 from .wired_cfc import WiredCfCCell
 
@@ -69,6 +70,8 @@ MODELS: Registry[ModelEntry] = Registry(
                 "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
             ),
             ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
+            ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
+            ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
         )
     },
 )

@@ -9,6 +9,7 @@ from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -68,6 +69,12 @@ class CTRNN(CatalogRNN):
     cell_class = CTRNNCell
 
 
+class ODELSTM(CatalogRNN):
+    """ODE-LSTM over sequences: a gated memory whose output state flows."""
+
+    cell_class = ODELSTMCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -78,6 +85,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     GRU,
     Elman,
     CTRNN,
+    ODELSTM,
 )
 
 
