@@ -8,6 +8,7 @@ from tauflow.models import SequenceModel
 from tauflow.sequence import (
     CTRNN,
     GRU,
+    GRUODE,
     LSTM,
     LTC,
     ODELSTM,
@@ -27,6 +28,7 @@ __version__ = _version("tauflow")
 __all__ = [
     "CTRNN",
     "GRU",
+    "GRUODE",
     "LSTM",
     "LTC",
     "NCP",

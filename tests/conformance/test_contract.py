@@ -29,6 +29,7 @@ VARIANTS = {
     "augmented-gru": ("gru", {"append_dt": True}),
     "ct-rnn-heun-sigmoid": ("ct-rnn", {"solver": "heun", "activation": "sigmoid"}),
     "ode-lstm-rk4": ("ode-lstm", {"solver": "rk4", "forget_bias": 1.0}),
+    "gru-ode-minimal": ("gru-ode", {"form": "minimal", "solver": "midpoint"}),
     "neural-ode-clip": ("neural-ode", {"clip": 0.3}),
 }
 NAMES = [*MODELS, *VARIANTS]

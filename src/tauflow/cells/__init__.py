@@ -6,6 +6,7 @@ from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gru_ode import GRUODECell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -22,6 +23,7 @@ __all__ = [
     "CfCCell",
     "ElmanCell",
     "GRUCell",
+    "GRUODECell",
     "Hoisted",
     "LSTMCell",
     "LTCCell",

@@ -9,6 +9,7 @@ from .base import AbstractCell
 from .cfc import CfCCell
 from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gru_ode import GRUODECell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -72,6 +73,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
+            ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
         )
     },
 )

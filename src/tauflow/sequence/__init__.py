@@ -4,6 +4,7 @@ from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
     CTRNN,
     GRU,
+    GRUODE,
     LSTM,
     LTC,
     ODELSTM,
@@ -21,6 +22,7 @@ from .unroll import reference_loop, unroll
 __all__ = [
     "CTRNN",
     "GRU",
+    "GRUODE",
     "LSTM",
     "LTC",
     "ODELSTM",

@@ -6,6 +6,7 @@ from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gru_ode import GRUODECell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -75,6 +76,12 @@ class ODELSTM(CatalogRNN):
     cell_class = ODELSTMCell
 
 
+class GRUODE(CatalogRNN):
+    """GRU-ODE over sequences: the gated recurrent unit as a flow."""
+
+    cell_class = GRUODECell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -86,6 +93,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     Elman,
     CTRNN,
     ODELSTM,
+    GRUODE,
 )
 
 

@@ -1,4 +1,4 @@
-"""CT-RNN, ODE-RNN, neural ODE: values from the equations, the exact flow, draws and errors."""
+"""CT-RNN, ODE-RNN, neural ODE and GRU-ODE: values, the exact flow, draws and errors."""
 
 import math
 
@@ -11,7 +11,7 @@ from scipy.special import expit
 from test_initialisation import glorot, orthogonal, uniform
 from torch import Tensor
 
-from tauflow.cells import MODELS, CTRNNCell
+from tauflow.cells import MODELS, CTRNNCell, GRUODECell
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError, UnknownNameError
 from tauflow.sequence import RNN
@@ -38,7 +38,23 @@ def ct_rnn_field(cell: AbstractCell, x: np.ndarray):
     return lambda h: s * phi(p["W_x"] @ x + p["W_h"] @ h + p["b"]) - kappa * h
 
 
-FIELDS = {CTRNNCell: ct_rnn_field}
+def gru_ode_field(cell: AbstractCell, x: np.ndarray):
+    p = arrays(cell)
+    blocks = np.split(p["W_x"] @ x + p["b"], 3 if cell.form == "full" else 2)
+
+    def field(h: np.ndarray) -> np.ndarray:
+        gates = [
+            expit(a + W @ h)
+            for a, W in zip(blocks[:-1], np.split(p["W_h"], len(blocks) - 1), strict=True)
+        ]
+        r, z = gates if cell.form == "full" else (gates[0], gates[0])
+        g = np.tanh(blocks[-1] + p["W_g"] @ (r * h))
+        return (1 - z) * (g - h)
+
+    return field
+
+
+FIELDS = {CTRNNCell: ct_rnn_field, GRUODECell: gru_ode_field}
 
 
 def reference(cell: AbstractCell, x: Tensor) -> np.ndarray:
@@ -58,7 +74,7 @@ def reference(cell: AbstractCell, x: Tensor) -> np.ndarray:
     return outputs
 
 
-VALUES = [
+CT_RNN_VALUES = [
     ("ct-rnn", {}, "rk4", 3, 1.0, None),
     ("ct-rnn", {"solver": "heun", "damping": 0.3, "substeps": 2}, "heun", 2, 0.3, None),
     ("ct-rnn", {"solver": "midpoint", "activation": "sigmoid"}, "midpoint", 3, 1.0, None),
@@ -70,13 +86,34 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "solver", "substeps", "damping", "step_size"), VALUES)
-def test_values_follow_the_equation(name, options, solver, substeps, damping, step_size):
+GRU_ODE_VALUES = [
+    ({}, "euler", 4),
+    ({"form": "minimal"}, "euler", 4),
+    ({"solver": "rk4", "substeps": 2}, "rk4", 2),
+    ({"form": "minimal", "solver": "midpoint"}, "midpoint", 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "solver", "substeps", "damping", "step_size"), CT_RNN_VALUES
+)
+def test_ct_rnn_follows_the_equation(name, options, solver, substeps, damping, step_size):
     cell = perturbed(MODELS[name].build(D, N, **options))
     assert (cell.solver, cell.substeps, cell.damping) == (solver, substeps, damping)
     assert cell.step_size == step_size
     assert cell.uses_dt == (step_size is None)
     assert cell.is_flow == (step_size is None and "clip" not in options)
+    check_values(cell)
+
+
+@pytest.mark.parametrize(("options", "solver", "substeps"), GRU_ODE_VALUES)
+def test_gru_ode_follows_the_equation(options, solver, substeps):
+    cell = perturbed(MODELS["gru-ode"].build(D, N, **options))
+    assert (cell.solver, cell.substeps, cell.is_flow) == (solver, substeps, True)
+    check_values(cell)
+
+
+def check_values(cell: AbstractCell) -> None:
     x = torch.randn(B, T, D, dtype=torch.float64)
     y, _ = RNN(cell)(x, dt=GAPS)
     np.testing.assert_allclose(y.detach().numpy(), reference(cell, x), rtol=1e-11, atol=1e-13)
@@ -85,6 +122,8 @@ def test_values_follow_the_equation(name, options, solver, substeps, damping, st
 FLOWS = {
     "ct-rnn": (CTRNNCell, {}),
     "ode-rnn": (CTRNNCell, {"damping": 0.0, "scale": False}),
+    "gru-ode": (GRUODECell, {}),
+    "gru-ode-minimal": (GRUODECell, {"form": "minimal"}),
 }
 ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4}
 
@@ -134,11 +173,25 @@ def test_without_weights_the_state_decays_at_the_rate_of_the_damping():
     torch.testing.assert_close(cell.step(x, h, gap), h * torch.exp(-0.7 * gap))
 
 
+@pytest.mark.parametrize("form", ["full", "minimal"])
+def test_euler_steps_of_at_most_one_keep_gru_ode_bounded(form):
+    """Each is a convex mix of h and tanh; the bound is sharp, so longer steps leave it."""
+    cell = GRUODECell(D, N, form=form, substeps=2).double()
+    torch.nn.init.normal_(cell.W_x, std=20)
+    torch.nn.init.normal_(cell.W_g, std=20)
+    x, h = 5 * torch.randn(64, D).double(), torch.rand(64, N).double() * 2 - 1
+    gaps = torch.rand(64, 1).double() * 2
+    assert cell.step(x, h, gaps).abs().max() <= 1
+    assert cell.step(x, h, 4 * gaps).abs().max() > 1
+
+
 @pytest.mark.parametrize(
     ("make", "formula"),
     [
         (lambda D, N: CTRNNCell(D, N), lambda D, N: D * N + N * N + 2 * N),
         (lambda D, N: CTRNNCell(D, N, scale=False), lambda D, N: N * (D + N) + N),
+        (lambda D, N: GRUODECell(D, N), lambda D, N: 3 * (N * (D + N) + N)),
+        (lambda D, N: GRUODECell(D, N, form="minimal"), lambda D, N: 2 * (N * (D + N) + N)),
     ],
 )
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (3, 5), (17, 64)])
@@ -158,6 +211,16 @@ def test_ct_rnn_draws(init):
         bound = math.sqrt(6 / (20 + 60 + 60))
         uniform(cell.W_x, -bound, bound)
         uniform(cell.W_h, -bound, bound)
+
+
+@pytest.mark.parametrize("form", ["full", "minimal"])
+def test_gru_ode_draws(form):
+    cell, full = GRUODECell(20, 60, form=form), form == "full"
+    assert (cell.b[:60] == (1.0 if full else 0.05)).all()
+    assert (cell.b[60:] == (0.0 if full else 0.05)).all()
+    for weight in (*cell.W_x.split(60), *cell.W_h.split(60), cell.W_g):
+        bound = math.sqrt(6 / (20 + 60 + 60 if full else sum(weight.shape)))
+        uniform(weight, -bound, bound)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +250,16 @@ def test_ct_rnn_refuses_values_out_of_range(options, match):
 def test_ct_rnn_refuses_unknown_names(options, match):
     with pytest.raises(UnknownNameError, match=match):
         CTRNNCell(D, N, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"form": "mini"}, UnknownNameError, "form='mini' is unknown.*Did you mean 'minimal'"),
+        ({"solver": "fused"}, UnknownNameError, "solver='fused' is unknown"),
+        ({"substeps": 0}, ArgumentError, "substeps must be at least 1, got 0"),
+    ],
+)
+def test_gru_ode_refuses(options, error, match):
+    with pytest.raises(error, match=match):
+        GRUODECell(D, N, **options)
