@@ -6,6 +6,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
+    CTGRU,
     CTRNN,
     GRU,
     GRUODE,
@@ -26,6 +27,7 @@ from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, Random
 __version__ = _version("tauflow")
 
 __all__ = [
+    "CTGRU",
     "CTRNN",
     "GRU",
     "GRUODE",

@@ -4,6 +4,7 @@ from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .ct_gru import CTGRUCell
 from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gru_ode import GRUODECell
@@ -19,6 +20,7 @@ __all__ = [
     "MODELS",
     "AbstractCell",
     "AbstractHoistedCell",
+    "CTGRUCell",
     "CTRNNCell",
     "CfCCell",
     "ElmanCell",

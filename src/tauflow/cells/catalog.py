@@ -7,6 +7,7 @@ from tauflow.registry import Registry
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .ct_gru import CTGRUCell
 from .ct_rnn import CTRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gru_ode import GRUODECell
@@ -74,6 +75,10 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
             ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
+            ModelEntry("ct-gru", "CT-GRU", CTGRUCell),
+            ModelEntry(
+                "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
+            ),
         )
     },
 )

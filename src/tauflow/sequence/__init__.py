@@ -2,6 +2,7 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    CTGRU,
     CTRNN,
     GRU,
     GRUODE,
@@ -20,6 +21,7 @@ from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "CTGRU",
     "CTRNN",
     "GRU",
     "GRUODE",

@@ -4,6 +4,7 @@ from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gru_ode import GRUODECell
@@ -82,6 +83,12 @@ class GRUODE(CatalogRNN):
     cell_class = GRUODECell
 
 
+class CTGRU(CatalogRNN):
+    """CT-GRU over sequences: gated memories that decay on several time scales."""
+
+    cell_class = CTGRUCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -94,6 +101,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     CTRNN,
     ODELSTM,
     GRUODE,
+    CTGRU,
 )
 
 
