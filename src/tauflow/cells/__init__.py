@@ -2,6 +2,7 @@
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .bidirectional_rnn import BidirectionalRNNCell
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .ct_gru import CTGRUCell
@@ -20,6 +21,7 @@ __all__ = [
     "MODELS",
     "AbstractCell",
     "AbstractHoistedCell",
+    "BidirectionalRNNCell",
     "CTGRUCell",
     "CTRNNCell",
     "CfCCell",

@@ -6,6 +6,7 @@ from typing import Any
 from tauflow.registry import Registry
 
 from .base import AbstractCell
+from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
 from .ct_gru import CTGRUCell
 from .ct_rnn import CTRNNCell
@@ -79,6 +80,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry(
                 "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
             ),
+            ModelEntry("bidirectional-rnn", "Bidirectional RNN", BidirectionalRNNCell),
         )
     },
 )

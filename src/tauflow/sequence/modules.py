@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tauflow.cells.bidirectional_rnn import BidirectionalRNNCell
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_gru import CTGRUCell
@@ -89,6 +90,12 @@ class CTGRU(CatalogRNN):
     cell_class = CTGRUCell
 
 
+class BidirectionalRNN(CatalogRNN):
+    """LSTM and CT-RNN, each reading the other's last state, over sequences."""
+
+    cell_class = BidirectionalRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -102,6 +109,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     ODELSTM,
     GRUODE,
     CTGRU,
+    BidirectionalRNN,
 )
 
 

@@ -10,7 +10,7 @@ from scipy.special import expit
 from test_initialisation import glorot, orthogonal, uniform
 from torch import nn
 
-from tauflow.cells import MODELS, ODELSTMCell
+from tauflow.cells import MODELS, BidirectionalRNNCell, ODELSTMCell
 from tauflow.cells.base import AbstractCell
 from tauflow.errors import ArgumentError, UnknownNameError
 from tauflow.sequence import RNN
@@ -63,12 +63,32 @@ def ode_lstm_sample(cell: AbstractCell, x: Array, gaps: Array) -> Array:
     return np.stack(outputs)
 
 
-SAMPLES = {ODELSTMCell: ode_lstm_sample}
+def bidirectional_sample(cell: AbstractCell, x: Array, gaps: Array) -> Array:
+    p, outputs = arrays(cell), []
+    h, q, c = np.zeros((3, N))
+    for x_t, dt in zip(x, gaps, strict=True):
+        to_lstm, to_flow = np.concatenate([x_t, q, [dt]]), np.concatenate([x_t, h])
+        pre = p["lstm.W_x"] @ to_lstm + p["lstm.W_h"] @ h + p["lstm.b"]
+        drive = p["ct_rnn.W_x"] @ to_flow + p["ct_rnn.b"]
+
+        def field(v: Array, drive: Array = drive) -> Array:
+            rate = p["ct_rnn.s"] * np.tanh(drive + p["ct_rnn.W_h"] @ v)
+            return rate - cell.ct_rnn.damping * v
+
+        h, c = lstm(pre, c, cell.lstm.forget_bias)
+        q = flow(field, q, dt, cell.ct_rnn.solver, cell.ct_rnn.substeps)
+        outputs.append(h + q)
+    return np.stack(outputs)
+
+
+SAMPLES = {ODELSTMCell: ode_lstm_sample, BidirectionalRNNCell: bidirectional_sample}
 VALUES = [
     ("ode-lstm", {}),
     ("ode-lstm", {"solver": "heun", "substeps": 2, "forget_bias": 1.0}),
     ("ode-lstm-torch", {}),
     ("ode-lstm-torch", {"solver": "midpoint", "substeps": 1, "forget_bias": 0.5}),
+    ("bidirectional-rnn", {}),
+    ("bidirectional-rnn", {"solver": "rk4", "substeps": 2, "damping": 0.0, "forget_bias": 0.0}),
 ]
 
 
@@ -122,7 +142,28 @@ def test_without_recurrent_gate_weights_the_memory_does_not_see_time(form):
     assert not torch.allclose(y, y_slow)
 
 
+def test_bidirectional_rnn_has_the_settings_of_the_released_code():
+    cell = BidirectionalRNNCell(D, N)
+    assert (cell.ct_rnn.solver, cell.ct_rnn.substeps, cell.ct_rnn.damping) == ("euler", 4, 1.0)
+    assert (cell.lstm.forget_bias, cell.lstm.append_dt, cell.lstm.init) == (1.0, True, "keras")
+
+
+def test_bidirectional_rnn_is_its_two_parts_stepped_on_each_others_states():
+    cell = perturbed(BidirectionalRNNCell(D, N))
+    x, state = torch.randn(B, D).double(), torch.randn(B, 3 * N).double()
+    h, q, c = state.split(N, -1)
+    after = cell.split_state(cell.step(x, state, GAPS[:, :1]))
+    h_after, c_after = cell.lstm.step(
+        torch.cat([x, q], -1), torch.cat([h, c], -1), GAPS[:, :1]
+    ).split(N, -1)
+    torch.testing.assert_close(after["h"], h_after)
+    torch.testing.assert_close(after["c"], c_after)
+    q_after = cell.ct_rnn.step(torch.cat([x, h], -1), q, GAPS[:, :1])
+    torch.testing.assert_close(after["q"], q_after)
+
+
 COUNTS = [
+    (BidirectionalRNNCell, {}, lambda D, N: 5 * D * N + 10 * N * N + 10 * N),
     (ODELSTMCell, {}, lambda D, N: 4 * D * N + 6 * N * N + 6 * N),
     (ODELSTMCell, {"form": "torch"}, lambda D, N: 4 * D * N + 6 * N * N + 10 * N),
 ]
@@ -132,6 +173,15 @@ COUNTS = [
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (3, 5), (17, 64)])
 def test_parameter_counts(cell, options, formula, D, N):
     assert sum(p.numel() for p in cell(D, N, **options).parameters()) == formula(D, N)
+
+
+def test_bidirectional_rnn_draws():
+    cell = BidirectionalRNNCell(20, 60)
+    for part in (cell.lstm, cell.ct_rnn):
+        glorot(part.W_x)
+        orthogonal(part.W_h)
+        assert not part.b.any()
+    assert (cell.ct_rnn.s == 1).all()
 
 
 def test_ode_lstm_draws():
@@ -159,3 +209,17 @@ def test_ode_lstm_draws():
 def test_ode_lstm_refuses(options, error, match):
     with pytest.raises(error, match=match):
         ODELSTMCell(D, N, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"solver": "rk5"}, UnknownNameError, r"solver='rk5' is unknown\. Did you mean 'rk4'"),
+        ({"substeps": 0}, ArgumentError, "substeps must be at least 1, got 0"),
+        ({"damping": -1.0}, ArgumentError, "damping must be a number of 0 or more"),
+        ({"forget_bias": float("inf")}, ArgumentError, "forget_bias must be a finite number"),
+    ],
+)
+def test_bidirectional_rnn_refuses(options, error, match):
+    with pytest.raises(error, match=match):
+        BidirectionalRNNCell(D, N, **options)
