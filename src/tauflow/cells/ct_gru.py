@@ -28,8 +28,9 @@ class CTGRUCell(AbstractHoistedCell):
         q = \tanh\!\left(W_q x + U_q \sum_k r_k H_k + b_q\right), \qquad
         H_k' = (1 - s_k) H_k + s_k q
 
-    and the memories decay by :math:`e^{-dt/\tau_k}` between the samples. The state is H, (B, N M),
-    neuron by neuron; the output is the sum of each neuron's memories.
+    and the memories decay by :math:`e^{-dt/\tau_k}` between the samples. The state is H, (B, M N),
+    scale by scale; the output is the sum of each neuron's memories. The rows of W_x and b are those
+    of r, s (each M N, scale by scale) and q.
 
     ``decay`` says when and how they decay:
 
@@ -79,7 +80,7 @@ class CTGRUCell(AbstractHoistedCell):
 
     @property
     def state_parts(self) -> dict[str, int]:
-        """The memories, all scales of the first neuron first."""
+        """The memories, those of the shortest time constant first."""
         return {"H": self.hidden_size * self.scales}
 
     @torch.no_grad()
@@ -103,9 +104,15 @@ class CTGRUCell(AbstractHoistedCell):
         dt: Float[Tensor, "*batch 1"],
         observed: Bool[Tensor, "*batch I"] | None = None,
     ) -> Hoisted:
-        """Return the input's share of the gates and of q, the decay factors, and the weights."""
-        gates, q = (x @ self.W_x.T + self.b).split([len(self.W_h), self.hidden_size], dim=-1)
-        return Hoisted((gates, q, self.factors(dt)), (self.W_h.T, self.W_q.T, self._ln_tau(x)))
+        """Return the input's share of the gates and of q, the decay factors, and the weights.
+
+        The gates' share already has ln tau_k taken off.
+        """
+        sizes = [len(self.W_h), self.hidden_size]
+        b_gates, b_q = self.b.split(sizes)
+        ln_tau = self._ln_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
+        gates, q = (x @ self.W_x.T + torch.cat([b_gates - ln_tau, b_q])).split(sizes, dim=-1)
+        return Hoisted((gates, q, self.factors(dt)), (self.W_h.T, self.W_q.T))
 
     def advance(
         self,
@@ -115,18 +122,18 @@ class CTGRUCell(AbstractHoistedCell):
         left: Float[Tensor, "B M"],
         W_h_T: Float[Tensor, "N G"],
         W_q_T: Float[Tensor, "N N"],
-        ln_tau: Float[Tensor, " M"],
     ) -> Float[Tensor, "B S"]:
         """Return the memories after a new input and the decay before or after it."""
-        H = h.unflatten(-1, (self.hidden_size, self.scales))
-        left = left.unsqueeze(-2)
+        # Scales before neurons: sums and softmax over the scales then run along whole rows.
+        H = h.unflatten(-1, (self.scales, self.hidden_size))
+        left = left.unsqueeze(-1)
         if self.decay == "until-next":
             H = H * left
-        gates = torch.addmm(gates_x, H.sum(-1), W_h_T)
-        gates = gates.unflatten(-1, (2, self.hidden_size, self.scales))
-        r, s = torch.softmax(-((gates - ln_tau) ** 2), dim=-1).unbind(-3)
-        q = torch.tanh(torch.addmm(q_x, (r * H).sum(-1), W_q_T))
-        H = H + s * (q.unsqueeze(-1) - H)
+        gates = torch.addmm(gates_x, H.sum(-2), W_h_T)
+        gates = gates.unflatten(-1, (2, self.scales, self.hidden_size))
+        r, s = torch.softmax(-gates.square(), dim=-2).unbind(-3)
+        q = torch.tanh(torch.addmm(q_x, (r * H).sum(-2), W_q_T))
+        H = H + s * (q.unsqueeze(-2) - H)
         if self.decay != "until-next":
             H = H * left
         after: Tensor = H.flatten(-2)
@@ -134,7 +141,7 @@ class CTGRUCell(AbstractHoistedCell):
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the sum of each neuron's memories."""
-        y: Tensor = h.unflatten(-1, (self.hidden_size, self.scales)).sum(-1)
+        y: Tensor = h.unflatten(-1, (self.scales, self.hidden_size)).sum(-2)
         return y
 
     def _ln_tau(self, like: Tensor) -> Tensor:

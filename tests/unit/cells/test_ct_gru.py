@@ -42,7 +42,7 @@ def ct_gru_sample(cell: AbstractCell, x: Array, gaps: Array) -> Array:
         if cell.decay == "until-next":
             H = H * np.exp(-dt / tau)
         pre = p["W_x"][: 2 * rows] @ x_t + p["W_h"] @ H.sum(1) + p["b"][: 2 * rows]
-        at_r, at_s = pre[:rows].reshape(N, M), pre[rows:].reshape(N, M)
+        at_r, at_s = pre[:rows].reshape(M, N).T, pre[rows:].reshape(M, N).T
         r = np.stack([softmax(-((at_r[i] - np.log(tau)) ** 2)) for i in range(N)])
         s = np.stack([softmax(-((at_s[i] - np.log(tau)) ** 2)) for i in range(N)])
         read = (r * H).sum(1)
@@ -75,7 +75,7 @@ def test_both_decays_of_ct_gru_agree_once_the_definition_has_waited_for_the_next
     x = torch.randn(B, T, D).double()
     first = torch.zeros(B, 1).double()
     _, h = RNN(cell)(x, dt=torch.cat([first, GAPS[:, :-1]], dim=1))
-    decayed = h.unflatten(-1, (N, 8)) * cell.factors(GAPS[:, -1:]).unsqueeze(1)
+    decayed = h.unflatten(-1, (8, N)) * cell.factors(GAPS[:, -1:]).unsqueeze(-1)
     torch.testing.assert_close(RNN(early)(x, dt=GAPS)[1], decayed.flatten(1))
 
 
