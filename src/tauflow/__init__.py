@@ -6,12 +6,17 @@ from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
+    CTGRU,
+    CTRNN,
     GNODE,
     GRU,
+    GRUODE,
     LEM,
     LSTM,
     LTC,
+    ODELSTM,
     RNN,
+    BidirectionalRNN,
     CfC,
     Elman,
     EulerGRU,
@@ -27,14 +32,19 @@ from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, Random
 __version__ = _version("tauflow")
 
 __all__ = [
+    "CTGRU",
+    "CTRNN",
     "GNODE",
     "GRU",
+    "GRUODE",
     "LEM",
     "LSTM",
     "LTC",
     "NCP",
+    "ODELSTM",
     "RNN",
     "AutoNCP",
+    "BidirectionalRNN",
     "CfC",
     "Elman",
     "EulerGRU",

@@ -34,6 +34,11 @@ VARIANTS = {
     "gnode-affine": ("gnode", {"initial_state": "affine", "tau": 0.5}),
     "gru-euler-learned": ("gru-euler", {"initial_state": "learned", "solver": "rk4"}),
     "lem-affine": ("lem", {"initial_state": "affine", "substeps": 2}),
+    "ct-rnn-heun-sigmoid": ("ct-rnn", {"solver": "heun", "activation": "sigmoid"}),
+    "ode-lstm-rk4": ("ode-lstm", {"solver": "rk4", "forget_bias": 1.0}),
+    "gru-ode-minimal": ("gru-ode", {"form": "minimal", "solver": "midpoint"}),
+    "ct-gru-since-previous": ("ct-gru", {"decay": "since-previous", "scales": 3}),
+    "neural-ode-clip": ("neural-ode", {"clip": 0.3}),
 }
 NAMES = [*MODELS, *VARIANTS]
 

@@ -6,14 +6,19 @@ from typing import Any
 from tauflow.registry import Registry
 
 from .base import AbstractCell
+from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
+from .ct_gru import CTGRUCell
+from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
+from .gru_ode import GRUODECell
 from .lem import LEMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .ode_lstm import ODELSTMCell
 from .options import refuse_unknown_options
 from .wired_cfc import WiredCfCCell
 
@@ -46,6 +51,9 @@ class ModelEntry:
         return self.cell(input_size, hidden_size, **merged)
 
 
+# How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the gap.
+_LTC_2021: dict[str, Any] = {"substeps": 6, "step_size": 0.1, "scale": False, "init": "tf1"}
+
 MODELS: Registry[ModelEntry] = Registry(
     "model",
     {
@@ -75,6 +83,20 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("lstm-euler", "LSTM, Euler step", EulerLSTMCell),
             ModelEntry("lem", "LEM", LEMCell),
             ModelEntry("lem-forward", "LEM, forward Euler", LEMCell, {"scheme": "forward"}),
+            ModelEntry("ct-rnn", "CT-RNN", CTRNNCell),
+            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}),
+            ModelEntry(
+                "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
+            ),
+            ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
+            ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
+            ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
+            ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
+            ModelEntry("ct-gru", "CT-GRU", CTGRUCell),
+            ModelEntry(
+                "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
+            ),
+            ModelEntry("bidirectional-rnn", "Bidirectional RNN", BidirectionalRNNCell),
         )
     },
 )

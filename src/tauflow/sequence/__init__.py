@@ -2,12 +2,17 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    CTGRU,
+    CTRNN,
     GNODE,
     GRU,
+    GRUODE,
     LEM,
     LSTM,
     LTC,
+    ODELSTM,
     SEQUENCE_MODULES,
+    BidirectionalRNN,
     CfC,
     Elman,
     EulerGRU,
@@ -21,13 +26,18 @@ from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "CTGRU",
+    "CTRNN",
     "GNODE",
     "GRU",
+    "GRUODE",
     "LEM",
     "LSTM",
     "LTC",
+    "ODELSTM",
     "RNN",
     "SEQUENCE_MODULES",
+    "BidirectionalRNN",
     "CatalogRNN",
     "CfC",
     "Elman",

@@ -2,15 +2,20 @@
 
 from typing import Any
 
+from tauflow.cells.bidirectional_rnn import BidirectionalRNNCell
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_gru import CTGRUCell
+from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.euler_gated import EulerGRUCell, EulerLSTMCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
+from tauflow.cells.gru_ode import GRUODECell
 from tauflow.cells.lem import LEMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -88,6 +93,36 @@ class LEM(CatalogRNN):
     cell_class = LEMCell
 
 
+class CTRNN(CatalogRNN):
+    """Continuous-time recurrent network over sequences; without damping, ODE-RNN or neural ODE."""
+
+    cell_class = CTRNNCell
+
+
+class ODELSTM(CatalogRNN):
+    """ODE-LSTM over sequences: a gated memory whose output state flows."""
+
+    cell_class = ODELSTMCell
+
+
+class GRUODE(CatalogRNN):
+    """GRU-ODE over sequences: the gated recurrent unit as a flow."""
+
+    cell_class = GRUODECell
+
+
+class CTGRU(CatalogRNN):
+    """CT-GRU over sequences: gated memories that decay on several time scales."""
+
+    cell_class = CTGRUCell
+
+
+class BidirectionalRNN(CatalogRNN):
+    """LSTM and CT-RNN, each reading the other's last state, over sequences."""
+
+    cell_class = BidirectionalRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -101,6 +136,11 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     EulerGRU,
     EulerLSTM,
     LEM,
+    CTRNN,
+    ODELSTM,
+    GRUODE,
+    CTGRU,
+    BidirectionalRNN,
 )
 
 
