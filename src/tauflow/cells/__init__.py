@@ -8,6 +8,7 @@ from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "Hoisted",
     "LSTMCell",
     "LTCCell",
+    "LinearDecayRNNCell",
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",
+    "RNNDecayCell",
     "WiredCfCCell",
 ]

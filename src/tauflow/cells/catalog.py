@@ -12,6 +12,7 @@ from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .options import refuse_unknown_options
+from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -59,6 +60,8 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
+            ModelEntry("rnn-decay", "RNN-Decay", RNNDecayCell),
+            ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
         )
     },
 )

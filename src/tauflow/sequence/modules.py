@@ -8,6 +8,7 @@ from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -61,6 +62,18 @@ class Elman(CatalogRNN):
     cell_class = ElmanCell
 
 
+class RNNDecay(CatalogRNN):
+    """Elman network with exponential decay between samples, over sequences."""
+
+    cell_class = RNNDecayCell
+
+
+class LinearDecayRNN(CatalogRNN):
+    """The released code's RNN-Decay, with a linear drift, over sequences."""
+
+    cell_class = LinearDecayRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -70,6 +83,8 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LSTM,
     GRU,
     Elman,
+    RNNDecay,
+    LinearDecayRNN,
 )
 
 
