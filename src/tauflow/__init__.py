@@ -7,6 +7,7 @@ from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
     GRU,
+    GRUD,
     LSTM,
     LTC,
     RNN,
@@ -16,6 +17,7 @@ from tauflow.sequence import (
     MixedMemory,
     NeuronalLTC,
     RNNDecay,
+    UnmaskedGRUD,
     WiredCfC,
     build,
 )
@@ -26,6 +28,7 @@ __version__ = _version("tauflow")
 
 __all__ = [
     "GRU",
+    "GRUD",
     "LSTM",
     "LTC",
     "NCP",
@@ -43,6 +46,7 @@ __all__ = [
     "Recipe",
     "SequenceBatch",
     "SequenceModel",
+    "UnmaskedGRUD",
     "WiredCfC",
     "attach_constraints",
     "build",

@@ -5,6 +5,7 @@ from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -20,6 +21,7 @@ __all__ = [
     "CfCCell",
     "ElmanCell",
     "GRUCell",
+    "GRUDCell",
     "Hoisted",
     "LSTMCell",
     "LTCCell",
@@ -28,5 +30,6 @@ __all__ = [
     "ModelEntry",
     "NeuronalLTCCell",
     "RNNDecayCell",
+    "UnmaskedGRUDCell",
     "WiredCfCCell",
 ]

@@ -8,6 +8,7 @@ from tauflow.registry import Registry
 from .base import AbstractCell
 from .cfc import CfCCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -62,6 +63,8 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("elman", "Elman RNN", ElmanCell),
             ModelEntry("rnn-decay", "RNN-Decay", RNNDecayCell),
             ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
+            ModelEntry("gru-d", "GRU-D", GRUDCell),
+            ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
         )
     },
 )

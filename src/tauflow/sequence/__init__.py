@@ -3,6 +3,7 @@
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
     GRU,
+    GRUD,
     LSTM,
     LTC,
     SEQUENCE_MODULES,
@@ -12,6 +13,7 @@ from .modules import (
     MixedMemory,
     NeuronalLTC,
     RNNDecay,
+    UnmaskedGRUD,
     WiredCfC,
     build,
 )
@@ -19,6 +21,7 @@ from .unroll import reference_loop, unroll
 
 __all__ = [
     "GRU",
+    "GRUD",
     "LSTM",
     "LTC",
     "RNN",
@@ -31,6 +34,7 @@ __all__ = [
     "NeuronalLTC",
     "RNNDecay",
     "SequenceModule",
+    "UnmaskedGRUD",
     "WiredCfC",
     "build",
     "reference_loop",

@@ -5,6 +5,7 @@ from typing import Any
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -74,6 +75,18 @@ class LinearDecayRNN(CatalogRNN):
     cell_class = LinearDecayRNNCell
 
 
+class GRUD(CatalogRNN):
+    """GRU-D, which decays states and missing inputs, over sequences."""
+
+    cell_class = GRUDCell
+
+
+class UnmaskedGRUD(CatalogRNN):
+    """GRU-D without masks, which decays its state, over sequences."""
+
+    cell_class = UnmaskedGRUDCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -85,6 +98,8 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     Elman,
     RNNDecay,
     LinearDecayRNN,
+    GRUD,
+    UnmaskedGRUD,
 )
 
 
