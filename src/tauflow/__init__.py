@@ -6,6 +6,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
+    CTLSTM,
     GRU,
     GRUD,
     LSTM,
@@ -27,6 +28,7 @@ from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, Random
 __version__ = _version("tauflow")
 
 __all__ = [
+    "CTLSTM",
     "GRU",
     "GRUD",
     "LSTM",

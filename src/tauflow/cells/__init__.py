@@ -4,6 +4,7 @@ from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .ct_lstm import CTLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .ltc import LTC_VARIANTS, LTCCell
@@ -18,6 +19,7 @@ __all__ = [
     "MODELS",
     "AbstractCell",
     "AbstractHoistedCell",
+    "CTLSTMCell",
     "CfCCell",
     "ElmanCell",
     "GRUCell",

@@ -7,6 +7,7 @@ from tauflow.registry import Registry
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .ct_lstm import CTLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .ltc import LTCCell
@@ -65,6 +66,10 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
             ModelEntry("gru-d", "GRU-D", GRUDCell),
             ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
+            ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
+            ModelEntry(
+                "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
+            ),
         )
     },
 )

@@ -2,6 +2,7 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    CTLSTM,
     GRU,
     GRUD,
     LSTM,
@@ -20,6 +21,7 @@ from .modules import (
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "CTLSTM",
     "GRU",
     "GRUD",
     "LSTM",

@@ -4,6 +4,7 @@ from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_lstm import CTLSTMCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc import LTCCell
@@ -87,6 +88,12 @@ class UnmaskedGRUD(CatalogRNN):
     cell_class = UnmaskedGRUDCell
 
 
+class CTLSTM(CatalogRNN):
+    """Continuous-time LSTM, whose memory decays between events, over sequences."""
+
+    cell_class = CTLSTMCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -100,6 +107,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LinearDecayRNN,
     GRUD,
     UnmaskedGRUD,
+    CTLSTM,
 )
 
 
