@@ -10,6 +10,7 @@ from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .wired_cfc import WiredCfCCell
 
@@ -31,6 +32,7 @@ __all__ = [
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",
+    "PhasedLSTMCell",
     "RNNDecayCell",
     "UnmaskedGRUDCell",
     "WiredCfCCell",

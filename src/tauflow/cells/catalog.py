@@ -14,6 +14,7 @@ from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .options import refuse_unknown_options
+from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .wired_cfc import WiredCfCCell
 
@@ -69,6 +70,13 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
             ModelEntry(
                 "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
+            ),
+            ModelEntry("phased-lstm", "Phased LSTM", PhasedLSTMCell),
+            ModelEntry(
+                "phased-lstm-released",
+                "Phased LSTM, as released",
+                PhasedLSTMCell,
+                {"form": "released"},
             ),
         )
     },

@@ -10,6 +10,7 @@ from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
@@ -94,6 +95,12 @@ class CTLSTM(CatalogRNN):
     cell_class = CTLSTMCell
 
 
+class PhasedLSTM(CatalogRNN):
+    """LSTM with a time gate for each neuron, over sequences."""
+
+    cell_class = PhasedLSTMCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -108,6 +115,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     GRUD,
     UnmaskedGRUD,
     CTLSTM,
+    PhasedLSTM,
 )
 
 
