@@ -12,6 +12,7 @@ from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from .rubanova import RubanovaGRUCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "NeuronalLTCCell",
     "PhasedLSTMCell",
     "RNNDecayCell",
+    "RubanovaGRUCell",
     "UnmaskedGRUDCell",
     "WiredCfCCell",
 ]

@@ -16,6 +16,7 @@ from .mixed_memory import MixedMemoryCell
 from .options import refuse_unknown_options
 from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from .rubanova import RubanovaGRUCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -77,6 +78,20 @@ MODELS: Registry[ModelEntry] = Registry(
                 "Phased LSTM, as released",
                 PhasedLSTMCell,
                 {"form": "released"},
+            ),
+            ModelEntry("rnn-delta-t", "RNN-Delta-t", RubanovaGRUCell),
+            ModelEntry("rnn-impute", "RNN-impute", RubanovaGRUCell, {"impute": True}),
+            ModelEntry(
+                "rnn-decay-rubanova",
+                "RNN-Decay of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True},
+            ),
+            ModelEntry(
+                "gru-d-rubanova",
+                "GRU-D of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True, "impute": True},
             ),
         )
     },

@@ -7,11 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import finite
-from tauflow.errors import ArgumentError
-
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .initialise import Generator, glorot_blocks_, glorot_joint_
+from .missing import feature_means, hide_missing, options_of_width
 
 
 def gated_update(
@@ -31,17 +29,6 @@ def gated_update(
     zr_x, n_x = gates_x.split([U_zr.shape[0], U_n.shape[0]], dim=-1)
     z, r = torch.sigmoid(zr_x + h @ U_zr.T).chunk(2, dim=-1)
     return z, 1 - z, torch.tanh(n_x + (r * h) @ U_n.T)
-
-
-def feature_means(input_size: int, x_mean: float | Sequence[float]) -> Tensor:
-    """Return the means that stand for features never seen, (D,), or raise ArgumentError."""
-    values = list(x_mean) if isinstance(x_mean, Sequence) else [x_mean] * input_size
-    if len(values) != input_size:
-        raise ArgumentError(
-            f"x_mean must be one number, or one for each of the {input_size} features, got "
-            f"{len(values)} of them."
-        )
-    return torch.tensor([finite(x_mean=value) for value in values])
 
 
 class GRUDCell(AbstractHoistedCell):
@@ -124,10 +111,7 @@ class GRUDCell(AbstractHoistedCell):
 
     def with_input_size(self, input_size: int) -> AbstractCell:
         """Return a like cell; one of another width gets means of 0 unless they are one number."""
-        x_mean = self.options["x_mean"]
-        if input_size != self.input_size and isinstance(x_mean, Sequence):
-            return type(self)(input_size, self.hidden_size)
-        return super().with_input_size(input_size)
+        return type(self)(**options_of_width(self.options, input_size))
 
     def hoist(
         self,
@@ -136,9 +120,7 @@ class GRUDCell(AbstractHoistedCell):
         observed: Bool[Tensor, "*batch I"] | None = None,
     ) -> Hoisted:
         """Return x with 0 where it is missing, what is missing, gaps and the mask's share."""
-        seen = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
-        missing = (~seen).to(x.dtype)
-        x = torch.where(seen, x, torch.zeros_like(x))
+        x, missing = hide_missing(x, observed)
         # One product for the rates of the D inputs and of the N states.
         rates = torch.cat([torch.diag_embed(self.w_x), self.W_delta])
         return Hoisted(

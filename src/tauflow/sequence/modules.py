@@ -12,6 +12,7 @@ from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from tauflow.cells.rubanova import RubanovaGRUCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -101,6 +102,12 @@ class PhasedLSTM(CatalogRNN):
     cell_class = PhasedLSTMCell
 
 
+class RubanovaGRU(CatalogRNN):
+    """GRU baselines of the Latent ODE paper over sequences; by default RNN-Delta-t."""
+
+    cell_class = RubanovaGRUCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -116,6 +123,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     UnmaskedGRUD,
     CTLSTM,
     PhasedLSTM,
+    RubanovaGRU,
 )
 
 
