@@ -13,6 +13,7 @@ from .mixed_memory import MixedMemoryCell
 from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova import RubanovaGRUCell
+from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PhasedLSTMCell",
     "RNNDecayCell",
     "RubanovaGRUCell",
+    "RubanovaODERNNCell",
     "UnmaskedGRUDCell",
     "WiredCfCCell",
 ]

@@ -17,6 +17,7 @@ from .options import refuse_unknown_options
 from .phased_lstm import PhasedLSTMCell
 from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from .rubanova import RubanovaGRUCell
+from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -93,6 +94,7 @@ MODELS: Registry[ModelEntry] = Registry(
                 RubanovaGRUCell,
                 {"decay": True, "impute": True},
             ),
+            ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
         )
     },
 )

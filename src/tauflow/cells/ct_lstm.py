@@ -42,7 +42,7 @@ class CTLSTMCell(AbstractHoistedCell):
 
     7 D N + 7 N^2 + 7 N parameters.
 
-    Source: Mei & Eisner 2017, "The neural Hawkes process", Eqs. 5-7; for ``"released"`` the code
+    Source: Mei & Eisner 2017, "The neural Hawkes process"; for ``"released"`` the code
     of Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series".
 
     Differs from the paper: it models event streams in which x embeds the event; here x is any

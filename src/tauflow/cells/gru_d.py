@@ -54,7 +54,7 @@ class GRUDCell(AbstractHoistedCell):
     7 D N + 3 N^2 + 4 N + 2 D parameters.
 
     Source: Che et al. 2018, "Recurrent neural networks for multivariate time series with missing
-    values", Eqs. 3-6 and 9-14.
+    values".
 
     Differs from the paper: the first delta is the first gap, which is 0 where times are given as
     ``t``. A feature never seen so far has x_last = mean, which the paper leaves open.

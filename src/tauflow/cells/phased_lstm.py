@@ -39,7 +39,7 @@ class PhasedLSTMCell(AbstractHoistedCell):
       4 D N + 4 N^2 + 4 N + 3 parameters.
 
     Source: Neil et al. 2016, "Phased LSTM: accelerating recurrent network training for long or
-    event-based sequences", Eqs. 6-11; for ``"released"`` the code of Lechner & Hasani 2020,
+    event-based sequences"; for ``"released"`` the code of Lechner & Hasani 2020,
     "Learning long-term dependencies in irregularly-sampled time series".
 
     Differs from the paper: no peepholes, which it calls optional; tau is stored as its logarithm

@@ -26,7 +26,7 @@ class RNNDecayCell(AbstractHoistedCell):
     The state is h, (B, N). D N + N^2 + 2 N parameters.
 
     Source: Mozer et al. 2017, "Discrete-event continuous-time recurrent nets"; Rubanova et al.
-    2019, "Latent ODEs for irregularly-sampled time series", Eq. 2 and the text around it.
+    2019, "Latent ODEs for irregularly-sampled time series".
 
     Differs from the papers: they leave open how the rate stays at or above 0; here it is stored
     through a softplus. Each neuron has its own rate, and the recurrent network is the simplest one.

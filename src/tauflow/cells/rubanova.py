@@ -48,7 +48,7 @@ class RubanovaGRUCell(AbstractHoistedCell):
     more without decay, 3 N F + 3 N^2 + 6 N parameters, plus D + 1 with decay and 2 D with impute.
 
     Source: Rubanova et al. 2019, "Latent ODEs for irregularly-sampled time series", the baselines
-    of section 4 and their released code.
+    and their released code.
 
     Differs from the released code: gaps count from the sample before, as in the paper and in Che et
     al. 2018, not to the one after; e counts from the last update, where the code's leaves the
@@ -140,7 +140,7 @@ class RubanovaGRUCell(AbstractHoistedCell):
         dt: Float[Tensor, "*batch 1"],
         observed: Bool[Tensor, "*batch I"] | None = None,
     ) -> Hoisted:
-        """Return x (0 where missing), what is missing, if any is not, the gap and the gates' share."""
+        """Return x (0 where missing), what is missing, if not all, gap and gates' share."""
         D = self.input_size
         x, missing = hide_missing(x, observed)
         known = (missing == 0).any(dim=-1, keepdim=True)

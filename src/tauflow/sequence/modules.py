@@ -13,6 +13,7 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
 from tauflow.cells.rubanova import RubanovaGRUCell
+from tauflow.cells.rubanova_ode import RubanovaODERNNCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -108,6 +109,12 @@ class RubanovaGRU(CatalogRNN):
     cell_class = RubanovaGRUCell
 
 
+class RubanovaODERNN(CatalogRNN):
+    """ODE-RNN of the Latent ODE paper, a flow with jumps, over sequences."""
+
+    cell_class = RubanovaODERNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -124,6 +131,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     CTLSTM,
     PhasedLSTM,
     RubanovaGRU,
+    RubanovaODERNN,
 )
 
 
