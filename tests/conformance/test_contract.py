@@ -27,6 +27,9 @@ VARIANTS = {
         {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
     ),
     "augmented-gru": ("gru", {"append_dt": True}),
+    "gru-d-means": ("gru-d", {"x_mean": [0.3, -1.2]}),
+    "gru-d-rubanova-means": ("gru-d-rubanova", {"x_mean": [0.3, -1.2]}),
+    "ode-rnn-rubanova-rk4": ("ode-rnn-rubanova", {"solver": "rk4", "ode_layers": 0}),
 }
 NAMES = [*MODELS, *VARIANTS]
 
