@@ -39,6 +39,9 @@ VARIANTS = {
     "gru-ode-minimal": ("gru-ode", {"form": "minimal", "solver": "midpoint"}),
     "ct-gru-since-previous": ("ct-gru", {"decay": "since-previous", "scales": 3}),
     "neural-ode-clip": ("neural-ode", {"clip": 0.3}),
+    "gru-d-means": ("gru-d", {"x_mean": [0.3, -1.2]}),
+    "gru-d-rubanova-means": ("gru-d-rubanova", {"x_mean": [0.3, -1.2]}),
+    "ode-rnn-rubanova-rk4": ("ode-rnn-rubanova", {"solver": "rk4", "ode_layers": 0}),
 }
 NAMES = [*MODELS, *VARIANTS]
 
@@ -52,6 +55,7 @@ def model(name: str, hidden_size: int = 4, seed: int = 0, **options: object) -> 
 
 
 FLOWS = [name for name in NAMES if model(name).cell.is_flow]
+OBSERVERS = [name for name in NAMES if model(name).cell.uses_observed]
 
 
 def sequences(batch: int = B, steps: int = T, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -259,7 +263,9 @@ def test_gradcheck(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_dead_parameter(name):
     rnn, (x, dt) = model(name), sequences()
-    y, _ = rnn(x, dt=dt)
+    # what a cell does with a missing feature it does only where one is missing
+    partly = (torch.arange(x.numel()) % 5 > 0).view_as(x)
+    y, _ = rnn(x, dt=dt, observed=partly if rnn.cell.uses_observed else None)
     weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
     (y * weights).sum().backward()
     dead = [n for n, p in rnn.named_parameters() if p.grad is None or not p.grad.any()]
@@ -401,6 +407,24 @@ def test_nan_input_reaches_the_output(name):
     assert y[1, 3:].isnan().any()
     assert y[[0, 2]].isfinite().all()
     assert y[1, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_what_was_not_observed_reaches_neither_values_nor_gradients(name):
+    rnn, (x, dt) = model(name, num_layers=2, bidirectional=True), sequences()
+    observed = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    observed[0, 2] = observed[1, 0] = False
+    y, h = rnn(x, dt=dt, observed=observed)
+    spoilt = x.masked_fill(~observed, float("nan")).requires_grad_()
+    y_spoilt, h_spoilt = rnn(spoilt, dt=dt, observed=observed)
+    same(y_spoilt, y)
+    same(h_spoilt, h)
+    gradients = torch.autograd.grad(y_spoilt.sum(), [spoilt, *rnn.parameters()], allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in gradients)
+    assert not gradients[0][~observed].any()
+    y_all, _ = rnn(x, dt=dt)
+    same(rnn(x, dt=dt, observed=torch.ones_like(observed))[0], y_all)
+    assert not torch.allclose(y, y_all)
 
 
 @pytest.mark.parametrize("name", list(MODELS))

@@ -6,16 +6,22 @@ from .bidirectional_rnn import BidirectionalRNNCell
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .ct_gru import CTGRUCell
+from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
+from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .lem import LEMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .ode_lstm import ODELSTMCell
+from .phased_lstm import PhasedLSTMCell
+from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from .rubanova import RubanovaGRUCell
+from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "AbstractHoistedCell",
     "BidirectionalRNNCell",
     "CTGRUCell",
+    "CTLSTMCell",
     "CTRNNCell",
     "CfCCell",
     "ElmanCell",
@@ -33,14 +40,21 @@ __all__ = [
     "EulerLSTMCell",
     "GNODECell",
     "GRUCell",
+    "GRUDCell",
     "GRUODECell",
     "Hoisted",
     "LEMCell",
     "LSTMCell",
     "LTCCell",
+    "LinearDecayRNNCell",
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",
     "ODELSTMCell",
+    "PhasedLSTMCell",
+    "RNNDecayCell",
+    "RubanovaGRUCell",
+    "RubanovaODERNNCell",
+    "UnmaskedGRUDCell",
     "WiredCfCCell",
 ]

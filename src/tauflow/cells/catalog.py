@@ -9,10 +9,12 @@ from .base import AbstractCell
 from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
 from .ct_gru import CTGRUCell
+from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
+from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
 from .lem import LEMCell
 from .ltc import LTCCell
@@ -20,6 +22,10 @@ from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
 from .ode_lstm import ODELSTMCell
 from .options import refuse_unknown_options
+from .phased_lstm import PhasedLSTMCell
+from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from .rubanova import RubanovaGRUCell
+from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -97,6 +103,36 @@ MODELS: Registry[ModelEntry] = Registry(
                 "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
             ),
             ModelEntry("bidirectional-rnn", "Bidirectional RNN", BidirectionalRNNCell),
+            ModelEntry("rnn-decay", "RNN-Decay", RNNDecayCell),
+            ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
+            ModelEntry("gru-d", "GRU-D", GRUDCell),
+            ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
+            ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
+            ModelEntry(
+                "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
+            ),
+            ModelEntry("phased-lstm", "Phased LSTM", PhasedLSTMCell),
+            ModelEntry(
+                "phased-lstm-released",
+                "Phased LSTM, as released",
+                PhasedLSTMCell,
+                {"form": "released"},
+            ),
+            ModelEntry("rnn-delta-t", "RNN-Delta-t", RubanovaGRUCell),
+            ModelEntry("rnn-impute", "RNN-impute", RubanovaGRUCell, {"impute": True}),
+            ModelEntry(
+                "rnn-decay-rubanova",
+                "RNN-Decay of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True},
+            ),
+            ModelEntry(
+                "gru-d-rubanova",
+                "GRU-D of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True, "impute": True},
+            ),
+            ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
         )
     },
 )

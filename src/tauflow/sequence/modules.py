@@ -6,16 +6,22 @@ from tauflow.cells.bidirectional_rnn import BidirectionalRNNCell
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_gru import CTGRUCell
+from tauflow.cells.ct_lstm import CTLSTMCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.euler_gated import EulerGRUCell, EulerLSTMCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.gru_ode import GRUODECell
 from tauflow.cells.lem import LEMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
+from tauflow.cells.phased_lstm import PhasedLSTMCell
+from tauflow.cells.rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from tauflow.cells.rubanova import RubanovaGRUCell
+from tauflow.cells.rubanova_ode import RubanovaODERNNCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .layers import RNN, CatalogRNN, SequenceModule, layer_options
@@ -123,6 +129,54 @@ class BidirectionalRNN(CatalogRNN):
     cell_class = BidirectionalRNNCell
 
 
+class RNNDecay(CatalogRNN):
+    """Elman network with exponential decay between samples, over sequences."""
+
+    cell_class = RNNDecayCell
+
+
+class LinearDecayRNN(CatalogRNN):
+    """The released code's RNN-Decay, with a linear drift, over sequences."""
+
+    cell_class = LinearDecayRNNCell
+
+
+class GRUD(CatalogRNN):
+    """GRU-D, which decays states and missing inputs, over sequences."""
+
+    cell_class = GRUDCell
+
+
+class UnmaskedGRUD(CatalogRNN):
+    """GRU-D without masks, which decays its state, over sequences."""
+
+    cell_class = UnmaskedGRUDCell
+
+
+class CTLSTM(CatalogRNN):
+    """Continuous-time LSTM, whose memory decays between events, over sequences."""
+
+    cell_class = CTLSTMCell
+
+
+class PhasedLSTM(CatalogRNN):
+    """LSTM with a time gate for each neuron, over sequences."""
+
+    cell_class = PhasedLSTMCell
+
+
+class RubanovaGRU(CatalogRNN):
+    """GRU baselines of the Latent ODE paper over sequences; by default RNN-Delta-t."""
+
+    cell_class = RubanovaGRUCell
+
+
+class RubanovaODERNN(CatalogRNN):
+    """ODE-RNN of the Latent ODE paper, a flow with jumps, over sequences."""
+
+    cell_class = RubanovaODERNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -141,6 +195,14 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     GRUODE,
     CTGRU,
     BidirectionalRNN,
+    RNNDecay,
+    LinearDecayRNN,
+    GRUD,
+    UnmaskedGRUD,
+    CTLSTM,
+    PhasedLSTM,
+    RubanovaGRU,
+    RubanovaODERNN,
 )
 
 
