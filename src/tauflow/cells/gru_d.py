@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
-from .initialise import Generator, glorot_blocks_, glorot_joint_
+from .initialise import Generator, glorot_blocks_, joint_glorot_
 from .missing import feature_means, hide_missing, options_of_width
 
 
@@ -189,8 +189,8 @@ class UnmaskedGRUDCell(AbstractHoistedCell):
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw the four dense layers of the released code Glorot uniform; biases 0."""
         N = self.hidden_size
-        glorot_joint_(self.W[: 2 * N], self.U_zr, blocks=2, generator=generator)
-        glorot_joint_(self.W[2 * N :], self.U_n, generator=generator)
+        joint_glorot_(self.W[: 2 * N], self.U_zr, blocks=2, generator=generator)
+        joint_glorot_(self.W[2 * N :], self.U_n, generator=generator)
         nn.init.xavier_uniform_(self.w_delta.view(-1, 1), generator=generator)
         self.b.zero_()
         self.b_delta.zero_()

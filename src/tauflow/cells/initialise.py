@@ -50,18 +50,4 @@ def joint_glorot_(
     fan_in = sum(weight.shape[1] for weight in weights)
     bound = gain * math.sqrt(6 / (fan_in + weights[0].shape[0] / blocks))
     for weight in weights:
-        weight.uniform_(-bound, bound, generator=generator)
-
-
-def glorot_joint_(*weights: Tensor, blocks: int = 1, generator: Generator = None) -> None:
-    """Fill weights that share their rows as one Glorot uniform layer of the joined inputs.
-
-    Args:
-        *weights: (rows, fan-in) tensors, together one dense layer of the concatenated inputs.
-        blocks: equal row blocks, each a dense layer of its own.
-        generator: source of randomness.
-    """
-    fan_in, fan_out = sum(w.shape[1] for w in weights), weights[0].shape[0] // blocks
-    bound = math.sqrt(6 / (fan_in + fan_out))
-    for weight in weights:
         nn.init.uniform_(weight, -bound, bound, generator=generator)

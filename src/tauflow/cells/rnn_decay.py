@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, glorot_joint_, inverse_softplus_
+from .initialise import Generator, joint_glorot_, inverse_softplus_
 
 _INITIAL_RATE = 0.1
 
@@ -112,8 +112,8 @@ class LinearDecayRNNCell(AbstractHoistedCell):
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw the two layers Glorot uniform; b_1 = b_2 = 0, tau = 0.1, as the released code."""
-        glorot_joint_(self.W_x, self.W_h, generator=generator)
-        glorot_joint_(self.W_2, generator=generator)
+        joint_glorot_(self.W_x, self.W_h, generator=generator)
+        joint_glorot_(self.W_2, generator=generator)
         self.b_1.zero_()
         self.b_2.zero_()
         self.tau.fill_(_INITIAL_RATE)
