@@ -4,6 +4,7 @@ from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
@@ -17,6 +18,7 @@ __all__ = [
     "AbstractCell",
     "AbstractHoistedCell",
     "CfCCell",
+    "CoRNNCell",
     "ElmanCell",
     "GRUCell",
     "Hoisted",

@@ -7,6 +7,7 @@ from tauflow.registry import Registry
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
@@ -59,6 +60,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
+            ModelEntry("cornn", "coRNN", CoRNNCell),
         )
     },
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.cornn import CoRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
@@ -61,6 +62,12 @@ class Elman(CatalogRNN):
     cell_class = ElmanCell
 
 
+class CoRNN(CatalogRNN):
+    """Coupled oscillatory recurrent network over sequences."""
+
+    cell_class = CoRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -70,6 +77,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LSTM,
     GRU,
     Elman,
+    CoRNN,
 )
 
 
