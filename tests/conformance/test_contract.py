@@ -27,6 +27,7 @@ VARIANTS = {
         {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
     ),
     "augmented-gru": ("gru", {"append_dt": True}),
+    "lipschitz-midpoint": ("lipschitz-rnn", {"solver": "midpoint", "append_dt": True}),
     "cornn-told-the-gap": ("cornn", {"append_dt": True, "implicit_damping": True}),
 }
 NAMES = [*MODELS, *VARIANTS]

@@ -6,6 +6,7 @@ from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .lipschitz import LipschitzRNNCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -24,6 +25,7 @@ __all__ = [
     "Hoisted",
     "LSTMCell",
     "LTCCell",
+    "LipschitzRNNCell",
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",

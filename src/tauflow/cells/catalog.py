@@ -9,6 +9,7 @@ from .base import AbstractCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .lipschitz import LipschitzRNNCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -61,6 +62,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
             ModelEntry("cornn", "coRNN", CoRNNCell),
+            ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
         )
     },
 )

@@ -6,6 +6,7 @@ from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cornn import CoRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.lipschitz import LipschitzRNNCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -68,6 +69,12 @@ class CoRNN(CatalogRNN):
     cell_class = CoRNNCell
 
 
+class LipschitzRNN(CatalogRNN):
+    """Lipschitz recurrent network over sequences."""
+
+    cell_class = LipschitzRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -78,6 +85,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     GRU,
     Elman,
     CoRNN,
+    LipschitzRNN,
 )
 
 
