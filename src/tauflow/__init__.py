@@ -7,6 +7,7 @@ from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
     GRU,
+    LMU,
     LSTM,
     LTC,
     RNN,
@@ -26,6 +27,7 @@ __version__ = _version("tauflow")
 
 __all__ = [
     "GRU",
+    "LMU",
     "LSTM",
     "LTC",
     "NCP",

@@ -28,6 +28,19 @@ VARIANTS = {
     ),
     "augmented-gru": ("gru", {"append_dt": True}),
     "lipschitz-midpoint": ("lipschitz-rnn", {"solver": "midpoint", "append_dt": True}),
+    "lmu-plain": (
+        "lmu",
+        {
+            "order": 6,
+            "theta": 30.0,
+            "discretisation": "euler",
+            "hidden_to_memory": False,
+            "memory_to_memory": False,
+            "input_to_hidden": False,
+            "append_dt": True,
+        },
+    ),
+    "lmu-hippo": ("lmu", {"order": 3, "init": "hippo", "theta": 5.0}),
     "cornn-told-the-gap": ("cornn", {"append_dt": True, "implicit_damping": True}),
 }
 NAMES = [*MODELS, *VARIANTS]

@@ -7,6 +7,7 @@ from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .lipschitz import LipschitzRNNCell
+from .lmu import LMUCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -23,6 +24,7 @@ __all__ = [
     "ElmanCell",
     "GRUCell",
     "Hoisted",
+    "LMUCell",
     "LSTMCell",
     "LTCCell",
     "LipschitzRNNCell",

@@ -10,6 +10,7 @@ from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .lipschitz import LipschitzRNNCell
+from .lmu import LMUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -63,6 +64,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("elman", "Elman RNN", ElmanCell),
             ModelEntry("cornn", "coRNN", CoRNNCell),
             ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
+            ModelEntry("lmu", "LMU", LMUCell),
         )
     },
 )

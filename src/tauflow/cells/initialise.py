@@ -33,3 +33,10 @@ def glorot_blocks_(
     for block in weight.chunk(blocks, dim=0):
         nn.init.xavier_uniform_(block, gain=gain, generator=generator)
     return weight
+
+
+def glorot_truncated_(weight: Tensor, generator: Generator = None) -> Tensor:
+    """Fill Glorot normal as Keras does: cut at two deviations, and widened to keep the variance."""
+    fan_out, fan_in = weight.shape
+    std = math.sqrt(2 / (fan_in + fan_out)) / 0.87962566103423978  # deviation of a cut normal
+    return nn.init.trunc_normal_(weight, 0.0, std, -2 * std, 2 * std, generator)

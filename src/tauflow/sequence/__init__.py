@@ -3,6 +3,7 @@
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
     GRU,
+    LMU,
     LSTM,
     LTC,
     SEQUENCE_MODULES,
@@ -19,6 +20,7 @@ from .unroll import reference_loop, unroll
 
 __all__ = [
     "GRU",
+    "LMU",
     "LSTM",
     "LTC",
     "RNN",

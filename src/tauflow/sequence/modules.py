@@ -7,6 +7,7 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cornn import CoRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.lipschitz import LipschitzRNNCell
+from tauflow.cells.lmu import LMUCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -75,6 +76,12 @@ class LipschitzRNN(CatalogRNN):
     cell_class = LipschitzRNNCell
 
 
+class LMU(CatalogRNN):
+    """Legendre memory unit over sequences."""
+
+    cell_class = LMUCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -86,6 +93,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     Elman,
     CoRNN,
     LipschitzRNN,
+    LMU,
 )
 
 
