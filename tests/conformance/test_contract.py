@@ -41,6 +41,8 @@ VARIANTS = {
         },
     ),
     "lmu-hippo": ("lmu", {"order": 3, "init": "hippo", "theta": 5.0}),
+    "hippo-legs-wide": ("hippo-legs", {"order": 7, "append_dt": True}),
+    "hippo-lagt-coarse": ("hippo-lagt", {"order": 3, "step_size": 0.7}),
     "cornn-told-the-gap": ("cornn", {"append_dt": True, "implicit_damping": True}),
 }
 NAMES = [*MODELS, *VARIANTS]

@@ -6,6 +6,7 @@ from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .hippo import HiPPOCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
 from .ltc import LTC_VARIANTS, LTCCell
@@ -23,6 +24,7 @@ __all__ = [
     "CoRNNCell",
     "ElmanCell",
     "GRUCell",
+    "HiPPOCell",
     "Hoisted",
     "LMUCell",
     "LSTMCell",

@@ -9,6 +9,7 @@ from .base import AbstractCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .hippo import HiPPOCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
 from .ltc import LTCCell
@@ -65,6 +66,8 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("cornn", "coRNN", CoRNNCell),
             ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
             ModelEntry("lmu", "LMU", LMUCell),
+            ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
+            ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
         )
     },
 )

@@ -1,8 +1,9 @@
 """Linear systems whose state holds the past of a signal as coefficients of polynomials."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def legendre_window(order: int) -> tuple[Tensor, Tensor]:
@@ -18,15 +19,55 @@ def legendre_window(order: int) -> tuple[Tensor, Tensor]:
     return A, (2 * i + 1) * torch.where(i % 2 == 0, 1.0, -1.0)
 
 
-def legendre_scaled(order: int) -> tuple[Tensor, Tensor]:
-    """Return A (P, P) and B (P,) of ``dm/dt = (A m + B u) / t``, in double precision.
+def scaled_legendre_flow(
+    m: Float[Tensor, "B P"],
+    u: Float[Tensor, "B 1"],
+    share: Float[Tensor, "B 1"],
+    first: Bool[Tensor, "B 1"],
+) -> Float[Tensor, "B P"]:
+    """Return the memory of the whole past, stretched to [0, 1], after a new value of the signal.
 
-    m holds the whole past, stretched to [0, 1]: ``u(s t) = sum_i sqrt(2 i + 1) P_i(2 s - 1) m_i``;
-    see Gu et al. 2020, Theorem 2.
+    One bilinear step of ``dm/dt = (A m + B u) / t`` over the share ``dt / t`` of the time, where
+    ``-A_ij = sqrt((2 i + 1)(2 j + 1))`` below the diagonal and i + 1 on it, ``B_i = sqrt(2 i + 1)``
+    (Gu et al. 2020, Theorem 2). Its state turns into the past by
+    ``u(s t) = sum_i sqrt(2 i + 1) P_i(2 s - 1) m_i`` with the Legendre polynomials P_i.
+
+    Args:
+        m: the coefficients.
+        u: the new value.
+        share: length of the step as a share of the time at its end.
+        first: where the new value is the first one, and is taken for all of the past.
     """
-    i = torch.arange(order, dtype=torch.float64)
-    B = torch.sqrt(2 * i + 1)
-    return -torch.tril(torch.outer(B, B), -1) - torch.diag(i + 1), B
+    i = torch.arange(m.shape[-1], dtype=m.dtype, device=m.device)
+    constant = F.pad(u, (0, m.shape[-1] - 1))  # u held for ever, a fixed point: B = -A e_0
+    deviation = m - constant
+    solved = _solve_scaled_legendre(deviation, i, share / 2)
+    moved = torch.where(first, torch.zeros_like(solved), 2 * solved - deviation)
+    return constant + moved
+
+
+def _solve_scaled_legendre(v: Tensor, i: Tensor, c: Tensor) -> Tensor:
+    """Return (I - c A)^-1 v.
+
+    Row by row this is ``(1 + c (i + 1)) y_i + c r_i s_i = v_i`` with ``r_i = sqrt(2 i + 1)`` and
+    the sum ``s_i`` of all ``r_j y_j`` before, so that ``s_(i + 1) = a_i s_i + b_i``. A recurrence
+    of that kind needs log2 P parallel passes, each of which doubles the span that it sums up.
+    """
+    r = torch.sqrt(2 * i + 1)
+    scale = 1 / (1 + c * (i + 1))
+    a, s = (1 - c * i) * scale, r * v * scale
+    span, order = 1, v.shape[-1]
+    while span < order:
+        s = s + a * _later(s, span)
+        span *= 2
+        if span < order:
+            a = a * _later(a, span // 2)
+    return (v - c * r * _later(s, 1)) * scale
+
+
+def _later(z: Tensor, places: int) -> Tensor:
+    """Return z moved along its last axis, with zeros in front."""
+    return F.pad(z[..., :-places], (places, 0))
 
 
 def laguerre(order: int) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cornn import CoRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.hippo import HiPPOCell
 from tauflow.cells.lipschitz import LipschitzRNNCell
 from tauflow.cells.lmu import LMUCell
 from tauflow.cells.ltc import LTCCell
@@ -82,6 +83,12 @@ class LMU(CatalogRNN):
     cell_class = LMUCell
 
 
+class HiPPO(CatalogRNN):
+    """Recurrent network around a HiPPO memory, over sequences."""
+
+    cell_class = HiPPOCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -94,6 +101,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     CoRNN,
     LipschitzRNN,
     LMU,
+    HiPPO,
 )
 
 
