@@ -44,6 +44,7 @@ VARIANTS = {
     "hippo-legs-wide": ("hippo-legs", {"order": 7, "append_dt": True}),
     "hippo-legs-timestamped": ("hippo-legs", {"timestamped": True}),
     "hippo-lagt-coarse": ("hippo-lagt", {"order": 3, "step_size": 0.7}),
+    "exprnn-henaff": ("exprnn", {"init": "henaff", "append_dt": True}),
     "cornn-told-the-gap": ("cornn", {"append_dt": True, "implicit_damping": True}),
 }
 NAMES = [*MODELS, *VARIANTS]

@@ -5,6 +5,7 @@ from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .hippo import HiPPOCell
 from .lipschitz import LipschitzRNNCell
@@ -23,6 +24,7 @@ __all__ = [
     "CfCCell",
     "CoRNNCell",
     "ElmanCell",
+    "ExpRNNCell",
     "GRUCell",
     "HiPPOCell",
     "Hoisted",

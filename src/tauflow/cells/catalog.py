@@ -8,6 +8,7 @@ from tauflow.registry import Registry
 from .base import AbstractCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .hippo import HiPPOCell
 from .lipschitz import LipschitzRNNCell
@@ -68,6 +69,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("lmu", "LMU", LMUCell),
             ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
             ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
+            ModelEntry("exprnn", "expRNN", ExpRNNCell),
         )
     },
 )

@@ -5,6 +5,7 @@ from typing import Any
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cornn import CoRNNCell
+from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.hippo import HiPPOCell
 from tauflow.cells.lipschitz import LipschitzRNNCell
@@ -89,6 +90,12 @@ class HiPPO(CatalogRNN):
     cell_class = HiPPOCell
 
 
+class ExpRNN(CatalogRNN):
+    """Recurrent network with an orthogonal matrix, over sequences."""
+
+    cell_class = ExpRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -102,6 +109,7 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LipschitzRNN,
     LMU,
     HiPPO,
+    ExpRNN,
 )
 
 
