@@ -6,7 +6,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import SequenceModel
 from tauflow.sequence import (
+    GNODE,
     GRU,
+    LEM,
     LMU,
     LSTM,
     LTC,
@@ -14,6 +16,8 @@ from tauflow.sequence import (
     CfC,
     CoRNN,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     ExpRNN,
     HiPPO,
     LipschitzRNN,
@@ -28,7 +32,9 @@ from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, Random
 __version__ = _version("tauflow")
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LMU",
     "LSTM",
     "LTC",
@@ -38,6 +44,8 @@ __all__ = [
     "CfC",
     "CoRNN",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "ExpRNN",
     "ExplicitWiring",
     "FullyConnected",

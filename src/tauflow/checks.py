@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -120,7 +120,7 @@ def same_device(where: str, like: Tensor, **named: Tensor | None) -> None:
             )
 
 
-def shape_error(where: str, name: str, got: Tensor, expected: str, advice: str) -> ShapeError:
+def shape_error(where: str, name: str, got: Any, expected: str, advice: str) -> ShapeError:
     """Build the library's one form of shape error."""
     return ShapeError(
         f"{where}: {name} has shape {tuple(got.shape)}, expected {expected}. {advice}"

@@ -65,6 +65,10 @@ class BackendError(TauflowError, RuntimeError):
     """A backend asked for by name cannot serve this call."""
 
 
+class StreamError(TauflowError, RuntimeError):
+    """A module cannot run sample by sample, or changed while it did."""
+
+
 class MissingExtraError(TauflowError, ImportError):
     """An optional dependency is not installed."""
 

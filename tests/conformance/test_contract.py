@@ -27,6 +27,13 @@ VARIANTS = {
         {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
     ),
     "augmented-gru": ("gru", {"append_dt": True}),
+    "gnode-deep": (
+        "gnode",
+        {"layers": 3, "gate_layers": 2, "units": 6, "gate_units": 5, "solver": "heun"},
+    ),
+    "gnode-affine": ("gnode", {"initial_state": "affine", "tau": 0.5}),
+    "gru-euler-learned": ("gru-euler", {"initial_state": "learned", "solver": "rk4"}),
+    "lem-affine": ("lem", {"initial_state": "affine", "substeps": 2}),
     "lipschitz-midpoint": ("lipschitz-rnn", {"solver": "midpoint", "append_dt": True}),
     "lmu-plain": (
         "lmu",
@@ -147,7 +154,7 @@ def test_a_masked_step_keeps_state_and_output(name):
         same(y[row : row + 1, valid], y_row)
         same(h[row : row + 1], h_row)
     same(y[0, 2], y[0, 1])
-    start = rnn.cell.initial_state(x[1:2, 0])
+    start = rnn.cell.initial_state(x[1:2, 1])  # of the first valid sample
     same(y[1, 0], rnn.cell.readout(start)[0])
 
 

@@ -5,9 +5,12 @@ from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gnode import GNODECell
 from .hippo import HiPPOCell
+from .lem import LEMCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
 from .ltc import LTC_VARIANTS, LTCCell
@@ -24,10 +27,14 @@ __all__ = [
     "CfCCell",
     "CoRNNCell",
     "ElmanCell",
+    "EulerGRUCell",
+    "EulerLSTMCell",
     "ExpRNNCell",
+    "GNODECell",
     "GRUCell",
     "HiPPOCell",
     "Hoisted",
+    "LEMCell",
     "LMUCell",
     "LSTMCell",
     "LTCCell",

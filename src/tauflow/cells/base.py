@@ -85,7 +85,7 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
         return h[..., : self.hidden_size]
 
     def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
-        """Return the state before the first input ``x``; zeros by default."""
+        """Return the state before the first valid input ``x``; zeros by default."""
         return x.new_zeros(x.shape[0], self.state_size)
 
     def split_state(self, h: Float[Tensor, "*batch S"]) -> dict[str, Tensor]:

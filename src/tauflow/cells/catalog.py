@@ -8,9 +8,12 @@ from tauflow.registry import Registry
 from .base import AbstractCell
 from .cfc import CfCCell
 from .cornn import CoRNNCell
+from .euler_gated import EulerGRUCell, EulerLSTMCell
 from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
+from .gnode import GNODECell
 from .hippo import HiPPOCell
+from .lem import LEMCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
 from .ltc import LTCCell
@@ -64,6 +67,19 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
+            ModelEntry("gnode", "gnODE", GNODECell),
+            ModelEntry("node", "nODE", GNODECell, {"gate_layers": 0}),
+            ModelEntry("mgru", "mGRU", GNODECell, {"layers": 1, "final_activation": "tanh"}),
+            ModelEntry(
+                "elman-euler",
+                "Elman RNN, Euler step",
+                GNODECell,
+                {"layers": 1, "gate_layers": 0, "final_activation": "tanh"},
+            ),
+            ModelEntry("gru-euler", "GRU, Euler step", EulerGRUCell),
+            ModelEntry("lstm-euler", "LSTM, Euler step", EulerLSTMCell),
+            ModelEntry("lem", "LEM", LEMCell),
+            ModelEntry("lem-forward", "LEM, forward Euler", LEMCell, {"scheme": "forward"}),
             ModelEntry("cornn", "coRNN", CoRNNCell),
             ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
             ModelEntry("lmu", "LMU", LMUCell),

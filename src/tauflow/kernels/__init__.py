@@ -3,5 +3,14 @@
 from .catalog import BACKENDS, KERNELS
 from .pick import pick
 from .spec import KernelCall, KernelSpec
+from .stream import StepEngine, engine_of
 
-__all__ = ["BACKENDS", "KERNELS", "KernelCall", "KernelSpec", "pick"]
+__all__ = [
+    "BACKENDS",
+    "KERNELS",
+    "KernelCall",
+    "KernelSpec",
+    "StepEngine",
+    "engine_of",
+    "pick",
+]

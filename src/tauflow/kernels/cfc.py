@@ -13,7 +13,7 @@ from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 
 from .activation_codes import IDENTITY, Phi, code_of
 from .blas import find_blas
-from .cfc_arrays import Deltas, Form, Gaps, PureGradients, Tape, Weights
+from .cfc_arrays import Deltas, Form, Gaps, PureGradients, Tape, Weights, form_numbers
 from .cpu_limits import cpu_limits
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
@@ -308,7 +308,7 @@ class ClosedFormLoop(torch.autograd.Function):
             loops.cfc_forward,
             batch,
             find_blas(),
-            form,
+            form_numbers(form),
             as_weights(packed, inputs),
             memory.tape(),
             as_gaps(dt, mask),
@@ -340,7 +340,7 @@ class ClosedFormLoop(torch.autograd.Function):
             loops.cfc_backward,
             batch,
             find_blas(),
-            form,
+            form_numbers(form),
             as_weights(parameters, inputs),
             memory.tape(),
             Deltas(*(as_array(delta) for delta in deltas)),

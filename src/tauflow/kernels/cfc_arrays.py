@@ -6,6 +6,7 @@ The first layer is the heads themselves if L is 0. Everything but outputs, gaps 
 with time first, so that a step of a slice of the batch is one block of memory.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,13 @@ class Form(NamedTuple):
     blend: np.float32
     sign: np.float32
     time_bias: bool
+
+
+@cache
+def form_numbers(form: Form) -> Array:
+    """Return a form as an array, which costs Python far less to pass than nested tuples."""
+    flat = (form.layers, *form.backbone, form.pure, *form.phi, form.blend, form.sign)
+    return np.array([*flat, form.time_bias], np.float32)
 
 
 class Weights(NamedTuple):

@@ -32,14 +32,15 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, LTCCell)
     layout_x, layout = layout_of(cell, "synapses_x"), layout_of(cell, "synapses")
-    g_l = cell.positive(cell.g_l)
     inputs = (
         _mapped_input(cell, call.x),
         call.h,
         ((cell.time_scale * call.dt + cell.dt_offset) / cell.substeps).squeeze(-1),
-        _weights(cell, (cell.w_x, cell.mu_x, cell.sigma_x, cell.E_x), cell.synapses_x, layout_x),
-        _weights(cell, (cell.w, cell.mu, cell.sigma, cell.E), cell.synapses, layout),
-        torch.stack((g_l * cell.V_l, g_l + cell.epsilon)),
+        synapse_weights(
+            cell, (cell.w_x, cell.mu_x, cell.sigma_x, cell.E_x), cell.synapses_x, layout_x
+        ),
+        synapse_weights(cell, (cell.w, cell.mu, cell.sigma, cell.E), cell.synapses, layout),
+        leak_terms(cell),
         cell.positive(cell.C),
     )
     run = _Run(cell.substeps, layout_x, layout, _mask(call))
@@ -71,7 +72,13 @@ def _mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
     return x if cell.b_in is None else x + cell.b_in
 
 
-def _weights(
+def leak_terms(cell: LTCCell) -> Tensor:
+    """Return g_l V_l and g_l + epsilon, (2, N)."""
+    g_l = cell.positive(cell.g_l)
+    return torch.stack((g_l * cell.V_l, g_l + cell.epsilon))
+
+
+def synapse_weights(
     cell: LTCCell, parameters: tuple[Tensor, ...], synapses: Tensor, layout: Layout
 ) -> Tensor:
     """Return sigma, mu, w and E of every synapse, (4, K), in the order of the backward pass."""
@@ -109,8 +116,8 @@ def _forward(
         ltc_forward,
         B,
         *_arrays(u, h, delta, run.mask),
-        *_forward_side(weights_x, run.layout_x),
-        *_forward_side(weights, run.layout),
+        *forward_side(weights_x, run.layout_x),
+        *forward_side(weights, run.layout),
         *_arrays(leak, C),
         run.substeps,
         *_arrays(states, kept, slopes),
@@ -122,7 +129,8 @@ def _arrays(*tensors: Tensor) -> list[Any]:
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
-def _forward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
+def forward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
+    """Return weights and layout as the forward kernel takes them."""
     sigma, mu, w, E = weights.detach()
     weights = torch.stack((sigma * LOG2E, mu, w, w * E))
     if layout.to_forward is not None:

@@ -31,7 +31,7 @@ from .cfc import (
     needs_backward,
     time_first,
 )
-from .cfc_arrays import Deltas, Form, MixedTape, MixedWeights, PureGradients
+from .cfc_arrays import Deltas, Form, MixedTape, MixedWeights, PureGradients, form_numbers
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
 
@@ -114,7 +114,7 @@ class MixedLoop(torch.autograd.Function):
             loops.mixed_forward,
             batch,
             find_blas(),
-            form,
+            form_numbers(form),
             as_weights(packed, inputs),
             core.tape(),
             as_gaps(dt, mask),
@@ -155,7 +155,7 @@ class MixedLoop(torch.autograd.Function):
             loops.mixed_backward,
             batch,
             find_blas(),
-            form,
+            form_numbers(form),
             as_weights(parameters, inputs),
             core.tape(),
             Deltas(*(as_array(delta) for delta in deltas)),

@@ -5,10 +5,20 @@ by the BLAS inside torch, with one pass over the activations between two of them
 weights are left to one product over the whole sequence, after the loop.
 """
 
-from .cfc_arrays import PureGradients
+from .activation_codes import Phi
+from .cfc_arrays import Form, PureGradients
 from .numba_blas import matmul, set_blas_threads
 from .numba_cfc_math import activate, exp, sigmoid, times_slope
 from .numba_math import FAST_SUMS, f4, inlined, kernel
+
+
+@inlined
+def read_form(numbers):
+    """Return the :class:`Form` of which ``form_numbers`` made an array."""
+    n = numbers
+    backbone = Phi(int(n[1]), n[2], n[3], n[4], n[5], n[6])
+    phi = Phi(int(n[8]), n[9], n[10], n[11], n[12], n[13])
+    return Form(int(n[0]), backbone, n[7] != 0, phi, n[14], n[15], n[16] != 0)
 
 
 @inlined
@@ -197,16 +207,18 @@ def _gap_gradient(g, h, gate, time, gradient, blend):
 
 
 @kernel
-def cfc_forward(index, low, high, blas, form, weights, tape, gaps, keep, states, outputs):
+def cfc_forward(index, low, high, blas, numbers, weights, tape, gaps, keep, states, outputs):
     """Run the slice through all steps.
 
     Args:
         index: number of the slice.
         low, high: slice of the batch.
-        blas, form, weights, tape, gaps, keep: as for :func:`core_forward`.
+        numbers: of the form, by ``form_numbers``.
+        blas, weights, tape, gaps, keep: as for :func:`core_forward`.
         states: (T + 1 or 2, B, N), the initial state first; receives the others, in turns.
         outputs: (B, T, N), receives the states.
     """
+    form = read_form(numbers)
     threads = set_blas_threads(blas, 1)
     for t in range(outputs.shape[1]):
         before, after = states[t % states.shape[0]], states[(t + 1) % states.shape[0]]
@@ -220,19 +232,21 @@ def cfc_forward(index, low, high, blas, form, weights, tape, gaps, keep, states,
 
 @kernel
 def cfc_backward(
-    index, low, high, blas, form, weights, tape, deltas, gaps, pulls, carry, kept, pure
+    index, low, high, blas, numbers, weights, tape, deltas, gaps, pulls, carry, kept, pure
 ):
     """Run the slice back through all steps.
 
     Args:
         index: number of the slice, and of its row in ``pure``.
         low, high: slice of the batch.
-        blas, form, weights, tape, deltas, gaps: as for :func:`core_backward`.
+        numbers: of the form, by ``form_numbers``.
+        blas, weights, tape, deltas, gaps: as for :func:`core_backward`.
         pulls: (B, T, N), gradient of the outputs; empty if there is none.
         carry: (B, N), gradient of the last state; becomes that of the first.
         kept: (B, N), memory for masked steps; empty if there are none.
         pure: :class:`~tauflow.kernels.cfc_arrays.PureGradients`.
     """
+    form = read_form(numbers)
     threads = set_blas_threads(blas, 1)
     own = PureGradients(pure.rate[index], pure.amplitude[index])
     for t in range(gaps.dt.shape[1] - 1, -1, -1):

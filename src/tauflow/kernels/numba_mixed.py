@@ -7,13 +7,13 @@ input beside it, and [u; v] in the form ``input``.
 
 from .cfc_arrays import PureGradients
 from .numba_blas import matmul, set_blas_threads
-from .numba_cfc import add, core_backward, core_forward, give_back_masked, keep_masked
+from .numba_cfc import add, core_backward, core_forward, give_back_masked, keep_masked, read_form
 from .numba_cfc_math import sigmoid, tanh
 from .numba_math import f4, inlined, kernel
 
 
 @inlined
-def _memory_forward(gates, bias, before, after, u):
+def memory_forward(gates, bias, before, after, u):
     """Advance the memory of one row; the products in ``gates`` become i, f, g, o."""
     n = after.size
     i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
@@ -54,19 +54,21 @@ def _memory_backward(gates, before, after, to_u, carry, delta):
 
 @kernel
 def mixed_forward(
-    index, low, high, blas, form, weights, tape, gaps, keep, mixed, memory, states, outputs
+    index, low, high, blas, numbers, weights, tape, gaps, keep, mixed, memory, states, outputs
 ):
     """Run the slice through all steps.
 
     Args:
         index: number of the slice.
         low, high: slice of the batch.
-        blas, form, weights, tape, gaps, keep: of the core, as for ``core_forward``.
+        numbers: of the core's form, by ``form_numbers``.
+        blas, weights, tape, gaps, keep: of the core, as for ``core_forward``.
         mixed: a :class:`~tauflow.kernels.cfc_arrays.MixedWeights`.
         memory: a :class:`~tauflow.kernels.cfc_arrays.MixedTape`.
         states: (T + 1 or 2, B, N), the core's initial state first; receives the others, in turns.
         outputs: (B, T, N), receives the core's states.
     """
+    form = read_form(numbers)
     threads = set_blas_threads(blas, 1)
     n = outputs.shape[2]
     for t in range(outputs.shape[1]):
@@ -77,7 +79,7 @@ def mixed_forward(
         gates = memory.gates[t]
         matmul(blas, before[low:high], mixed.recurrent, gates[low:high], 4 * n, n, True, True)
         for b in range(low, high):
-            _memory_forward(gates[b], mixed.bias, c_before[b], c_after[b], source[b, :n])
+            memory_forward(gates[b], mixed.bias, c_before[b], c_after[b], source[b, :n])
             if mixed.reads_state:
                 source[b, n:] = before[b]
         core_forward(
@@ -104,7 +106,7 @@ def mixed_forward(
 
 @kernel
 def mixed_backward(
-    index, low, high, blas, form, weights, tape, deltas, gaps, mixed, memory, to_gates,
+    index, low, high, blas, numbers, weights, tape, deltas, gaps, mixed, memory, to_gates,
     to_source, pulls, carry, c_carry, kept, pure,
 ):  # fmt: skip
     """Run the slice back through all steps.
@@ -112,7 +114,8 @@ def mixed_backward(
     Args:
         index: number of the slice, and of its row in ``pure``.
         low, high: slice of the batch.
-        blas, form, weights, tape, deltas, gaps: of the core, as for ``core_backward``.
+        numbers: of the core's form, by ``form_numbers``.
+        blas, weights, tape, deltas, gaps: of the core, as for ``core_backward``.
         mixed, memory: as for :func:`mixed_forward`.
         to_gates: (T, B, 4 N), receives the gradients of the gates' products.
         to_source: (B, R), memory for one step.
@@ -121,6 +124,7 @@ def mixed_backward(
         kept: (B, N), memory for masked steps; empty if there are none.
         pure: :class:`~tauflow.kernels.cfc_arrays.PureGradients`.
     """
+    form = read_form(numbers)
     threads = set_blas_threads(blas, 1)
     own = PureGradients(pure.rate[index], pure.amplitude[index])
     n = carry.shape[1]

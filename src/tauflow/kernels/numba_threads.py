@@ -6,6 +6,7 @@ where that pool cannot be used, it is a pool of Python threads; the kernels rele
 """
 
 import ctypes
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def run_slices(kernel: Callable[..., None], count: int, *arguments: Any) -> None
     def task(index: int) -> None:
         kernel(index, count * index // slices, count * (index + 1) // slices, *arguments)
 
-    if not kernel.signatures:  # type: ignore[attr-defined]
+    if not kernel.overloads:  # type: ignore[attr-defined]
         task(0)  # compiles, which one thread does alone
         _run(lambda index: task(index + 1), slices - 1)
     else:
@@ -85,20 +86,41 @@ def _find_openmp() -> ctypes.CDLL | None:
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _run_on_openmp(library: ctypes.CDLL, task: Task, tasks: int) -> None:
-    errors: list[BaseException] = []
+class _Team:
+    """One parallel region: its threads share the tasks out among themselves."""
 
-    def body(_: object) -> None:
+    def __init__(self, library: ctypes.CDLL, task: Task, tasks: int) -> None:
+        self.library, self.task, self.tasks = library, task, tasks
+        self.errors: list[BaseException] = []
+
+    def work(self) -> None:
         try:  # the team may be smaller than asked for
-            me, team = library.omp_get_thread_num(), library.omp_get_num_threads()
-            for index in range(me, tasks, team):
-                task(index)
+            me, size = self.library.omp_get_thread_num(), self.library.omp_get_num_threads()
+            for index in range(me, self.tasks, size):
+                self.task(index)
         except BaseException as error:
-            errors.append(error)
+            self.errors.append(error)
 
-    library.GOMP_parallel(_BODY(body), None, tasks, 0)
-    if errors:
-        raise errors[0]
+
+_teams: dict[int, _Team] = {}  # regions under way, by the number that their threads receive
+_numbers = itertools.count(1)
+
+
+@_BODY  # type: ignore[untyped-decorator]
+def _enter(number: int) -> None:
+    """Work for a region. One callback for all of them: making one takes longer than a call."""
+    _teams[number].work()
+
+
+def _run_on_openmp(library: ctypes.CDLL, task: Task, tasks: int) -> None:
+    number, team = next(_numbers), _Team(library, task, tasks)
+    _teams[number] = team
+    try:
+        library.GOMP_parallel(_enter, number, tasks, 0)
+    finally:
+        del _teams[number]
+    if team.errors:
+        raise team.errors[0]
 
 
 _threads: dict[str, tuple[int, int, ThreadPoolExecutor]] = {}

@@ -2,7 +2,9 @@
 
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import (
+    GNODE,
     GRU,
+    LEM,
     LMU,
     LSTM,
     LTC,
@@ -10,6 +12,8 @@ from .modules import (
     CfC,
     CoRNN,
     Elman,
+    EulerGRU,
+    EulerLSTM,
     ExpRNN,
     HiPPO,
     LipschitzRNN,
@@ -18,10 +22,13 @@ from .modules import (
     WiredCfC,
     build,
 )
+from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
+    "GNODE",
     "GRU",
+    "LEM",
     "LMU",
     "LSTM",
     "LTC",
@@ -31,12 +38,15 @@ __all__ = [
     "CfC",
     "CoRNN",
     "Elman",
+    "EulerGRU",
+    "EulerLSTM",
     "ExpRNN",
     "HiPPO",
     "LipschitzRNN",
     "MixedMemory",
     "NeuronalLTC",
     "SequenceModule",
+    "Stream",
     "WiredCfC",
     "build",
     "reference_loop",

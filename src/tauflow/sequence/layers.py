@@ -16,6 +16,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .inputs import Lengths, SequenceInputs, prepare
+from .stream import Stream
 from .unroll import unroll
 
 
@@ -179,6 +180,17 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         result = inputs.like_input(y, every_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
 
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Return a stream: the module one sample at a time, with packed parameters.
+
+        Args:
+            batch_size: sequences that run side by side.
+
+        Raises:
+            StreamError: the module is bidirectional, or not on the CPU.
+        """
+        return Stream(self, batch_size)
+
     def extra_repr(self) -> str:
         """Show the layers' arguments that differ from their defaults; cells show their own."""
         defaults = inspect.signature(SequenceModule.__init__).parameters
@@ -201,7 +213,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             dt = _gaps_reversed(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
-        start = cell.initial_state(x[:, 0]) if h is None else h
+        start = cell.initial_state(_first_sample(x, mask)) if h is None else h
         call = KernelCall(cell, x, start, dt, mask, observed)
         y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
         if self.proj_size:
@@ -355,6 +367,14 @@ def _merged_signature(cell_class: type[AbstractCell]) -> inspect.Signature:
     options = [p for p in cell if p.name not in names]
     layer = [p for p in own if p.name not in ("input_size", "hidden_size")]
     return inspect.Signature([*head, *options, *layer, *tail])
+
+
+def _first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return each sequence's first valid sample, (B, I); where none is valid, the first."""
+    if mask is None:
+        return x[:, 0]
+    first = mask.to(torch.uint8).argmax(1)  # the first of equal maxima
+    return x.gather(1, first.view(-1, 1, 1).expand(-1, 1, x.shape[2])).squeeze(1)
 
 
 def _gaps_reversed(dt: Tensor, mask: Tensor | None) -> Tensor:

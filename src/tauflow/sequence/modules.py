@@ -5,9 +5,12 @@ from typing import Any
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cornn import CoRNNCell
+from tauflow.cells.euler_gated import EulerGRUCell, EulerLSTMCell
 from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gnode import GNODECell
 from tauflow.cells.hippo import HiPPOCell
+from tauflow.cells.lem import LEMCell
 from tauflow.cells.lipschitz import LipschitzRNNCell
 from tauflow.cells.lmu import LMUCell
 from tauflow.cells.ltc import LTCCell
@@ -66,6 +69,30 @@ class Elman(CatalogRNN):
     cell_class = ElmanCell
 
 
+class GNODE(CatalogRNN):
+    """Gated neural ODE over sequences; with other layers the neural ODE or minimal gated unit."""
+
+    cell_class = GNODECell
+
+
+class EulerGRU(CatalogRNN):
+    """Gated recurrent units as a flow, over sequences."""
+
+    cell_class = EulerGRUCell
+
+
+class EulerLSTM(CatalogRNN):
+    """Long short-term memory as a flow, over sequences."""
+
+    cell_class = EulerLSTMCell
+
+
+class LEM(CatalogRNN):
+    """Long expressive memory over sequences."""
+
+    cell_class = LEMCell
+
+
 class CoRNN(CatalogRNN):
     """Coupled oscillatory recurrent network over sequences."""
 
@@ -105,6 +132,10 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LSTM,
     GRU,
     Elman,
+    GNODE,
+    EulerGRU,
+    EulerLSTM,
+    LEM,
     CoRNN,
     LipschitzRNN,
     LMU,

@@ -1,0 +1,231 @@
+"""GRU and LSTM as flows stepped by Euler's method."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import one_of
+from tauflow.solvers import TABLEAUS
+
+from .base import Hoisted
+from .gated_fields import AbstractGatedFlowCell, relax, towards
+from .initialise import Generator
+from .weight_schemes import draw_bias_, draw_weight_
+
+
+class AbstractEulerGatedCell(AbstractGatedFlowCell):
+    """What the two share: packed weights, drawn block by block.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        tau: time constant, in the unit of ``dt``.
+        substeps: solver steps per sample.
+        initial_state: ``"zeros"``, ``"affine"``, ``"learned"`` or ``"fixed"``.
+        init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
+    """
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        tau: float,
+        substeps: int,
+        initial_state: str,
+        init: str,
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            tau=tau,
+            substeps=substeps,
+            initial_state=initial_state,
+            init=init,
+        )
+        rows = self.gates * hidden_size
+        self.W_x = nn.Parameter(torch.empty(rows, input_size))
+        self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
+        self.b = nn.Parameter(torch.empty(rows))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw each block as ``init`` says, with its own fans, and biases from N(0, 1e-6)."""
+        for weight in (self.W_x, self.W_h):
+            draw_weight_(weight, self.init, generator, rows=[self.hidden_size] * self.gates)
+        draw_bias_(self.b, generator)
+        self.start.reset_parameters(self.init, generator)
+
+
+class EulerGRUCell(AbstractEulerGatedCell):
+    r"""Gated recurrent unit as a flow, stepped by Euler's method.
+
+    .. math::
+        z, r = \sigma(W_{zr} h + U_{zr} x + b_{zr}) \text{ (two blocks)}
+
+        \tau \dot h = z \odot (-h + \tanh(W_n (r \odot h) + U_n x + b_n))
+
+    The weights pack the blocks z, r, n. Parameters: 3 (N N + N + N D), and N (D + 1) for an affine
+    initial state.
+
+    Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability",
+    Appendix D and the released code, after Cho et al. 2014.
+
+    Differs from ``torch.nn.GRU``: z is the weight of what is new, not of what is kept, and r acts
+    before the recurrent product. Differs from the paper: the initial state is zero by default,
+    there affine.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        tau: time constant, in the unit of ``dt``.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        substeps: solver steps per sample.
+        initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
+            ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
+        init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
+    """
+
+    paper: ClassVar[str] = "Kim et al. 2023, Gated neural ODEs"
+    gates: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        tau: float = 1.0,
+        solver: str = "euler",
+        substeps: int = 1,
+        initial_state: str = "zeros",
+        init: str = "glorot_normal",
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            tau=tau,
+            substeps=substeps,
+            initial_state=initial_state,
+            init=init,
+        )
+        self.tableau = TABLEAUS[one_of(TABLEAUS, solver=solver)]
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
+        gates = 2 * self.hidden_size
+        drive = F.linear(x, self.W_x, self.b)
+        return Hoisted(
+            (dt / self.tau, drive[..., :gates], drive[..., gates:]),
+            (self.W_h[:gates].T, self.W_h[gates:].T),
+        )
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        gap: Float[Tensor, "B 1"],
+        drive_zr: Float[Tensor, "B G"],
+        drive_n: Float[Tensor, "B S"],
+        W_zr: Float[Tensor, "S G"],
+        W_n: Float[Tensor, "S S"],
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after the gap."""
+
+        def terms(h: Tensor) -> tuple[Tensor, Tensor]:
+            z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
+            return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
+
+        return relax(terms, h, gap, tableau=self.tableau, substeps=self.substeps)
+
+
+class EulerLSTMCell(AbstractEulerGatedCell):
+    r"""Long short-term memory as a flow, stepped by Euler's method.
+
+    .. math::
+        i, f, g, o = \text{the four blocks of } W_x x + W_h h + b
+
+        \tau \dot c = -c + \sigma(f)\, c + \sigma(i) \tanh(g), \qquad
+        \tau \dot h = -h + \sigma(o) \tanh(c)
+
+    The step of h takes the new c, so that with :math:`\alpha = dt / \tau = 1` it is
+    :class:`~tauflow.cells.gated.LSTMCell`, whose packing of the weights it shares. The state is
+    [h; c], (B, 2 N). Parameters: 4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
+
+    Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2023, "Gated neural ODEs:
+    trainability, expressivity and interpretability", Appendix G.
+
+    Differs from the paper: it does not say how the LSTM is stepped where alpha is not 1, nor are
+    its LSTMs released; this is the flow whose Euler step at alpha = 1 is the LSTM. The initial
+    state is zero by default; the paper's counts imply an affine one of h and c.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        tau: time constant, in the unit of ``dt``.
+        substeps: Euler steps per sample.
+        initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
+            ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
+        init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
+    """
+
+    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997; Kim et al. 2023, Gated neural ODEs"
+    gates: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        tau: float = 1.0,
+        substeps: int = 1,
+        initial_state: str = "zeros",
+        init: str = "glorot_normal",
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            tau=tau,
+            substeps=substeps,
+            initial_state=initial_state,
+            init=init,
+        )
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The hidden state h and the memory c."""
+        return {"h": self.hidden_size, "c": self.hidden_size}
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return a step in time constants, the input's share of the gates; the weight."""
+        alpha = dt / (self.tau * self.substeps)
+        return Hoisted((alpha, F.linear(x, self.W_x, self.b)), (self.W_h.T,))
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        alpha: Float[Tensor, "B 1"],
+        drive: Float[Tensor, "B G"],
+        W_h: Float[Tensor, "N G"],
+    ) -> Float[Tensor, "B S"]:
+        """Return [h; c] after the gap."""
+        h, c = h.split(self.hidden_size, dim=-1)
+        for _ in range(self.substeps):
+            i, f, g, o = torch.addmm(drive, h, W_h).chunk(4, dim=-1)
+            kept = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            c = towards(c, kept, alpha)
+            h = towards(h, torch.sigmoid(o) * torch.tanh(c), alpha)
+        return torch.cat([h, c], dim=-1)

@@ -1,0 +1,85 @@
+"""Flows that relax to a target at a gated rate, and what the cells made of them share."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.checks import at_least, one_of, within
+from tauflow.solvers import EULER, ButcherTableau, integrate
+
+from .base import AbstractHoistedCell
+from .initial_state import InitialState
+from .weight_schemes import SCHEMES
+
+Terms = Callable[[Tensor], tuple[Tensor | None, Tensor]]
+
+
+class AbstractGatedFlowCell(AbstractHoistedCell):
+    """Base of the cells that step a gated flow by dt / tau.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        tau: time constant, in the unit of ``dt``.
+        substeps: solver steps per sample.
+        initial_state: ``"zeros"``, ``"affine"``, ``"learned"`` or ``"fixed"``.
+        init: one of ``schemes``.
+        schemes: schemes of random weights that the cell knows.
+    """
+
+    is_flow = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        tau: float,
+        substeps: int,
+        initial_state: str,
+        init: str,
+        schemes: tuple[str, ...] = SCHEMES,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.tau = float(within(1e-12, float("inf"), tau=tau))
+        self.substeps = at_least(1, substeps=substeps)
+        self.init = one_of(schemes, init=init)
+        self.start = InitialState(initial_state, input_size, self.state_size, hidden_size)
+
+    def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
+        """Return the state before the first input ``x``."""
+        return self.start(x)  # type: ignore[no-any-return]
+
+
+def relax(
+    terms: Terms, h: Tensor, gap: Tensor, *, tableau: ButcherTableau, substeps: int
+) -> Tensor:
+    r"""Integrate :math:`\dot h = z(h) \odot (F(h) - h)` over a gap.
+
+    Args:
+        terms: maps a state (B, S) to z, or ``None`` for 1, and F.
+        h: state at the start, (B, S).
+        gap: (B, 1), in time constants.
+        tableau: the method.
+        substeps: steps of equal length.
+    """
+    if tableau is not EULER:
+
+        def field(h: Tensor) -> Tensor:
+            z, target = terms(h)
+            return target - h if z is None else z * (target - h)
+
+        return integrate(field, h, gap, tableau=tableau, substeps=substeps)
+    alpha = gap / substeps if substeps > 1 else gap
+    for _ in range(substeps):
+        z, target = terms(h)
+        h = towards(h, target, alpha if z is None else alpha * z)
+    return h
+
+
+def towards(h: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return ``h + weight * (target - h)``, in one operation and exact at weights 0 and 1."""
+    # autocast leaves the parts in different types, which lerp does not take
+    return torch.lerp(h, target.to(h.dtype), weight.to(h.dtype))

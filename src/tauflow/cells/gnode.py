@@ -1,0 +1,230 @@
+"""The gated neural ODE, with the neural ODE, the minimal gated unit and the Elman flow in it."""
+
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, one_of
+from tauflow.errors import ArgumentError
+from tauflow.solvers import TABLEAUS
+
+from .activations import ACTIVATIONS, Activation, lecun_tanh
+from .activations import activation as find_activation
+from .base import Hoisted
+from .gated_fields import AbstractGatedFlowCell, relax
+from .initialise import Generator
+from .weight_schemes import (
+    SCHEMES,
+    critical_gain,
+    draw_bias_,
+    draw_weight_,
+    variance_per_squared_gain,
+)
+
+_CRITICAL = {"critical": "kaiming", "critical-glorot": "glorot"}
+_UNITS = 100
+
+
+class GNODECell(AbstractGatedFlowCell):
+    r"""Gated neural ODE: a dense network as target, another as rate.
+
+    .. math::
+        \tau \dot h = G(h, x) \odot (-h + F(h, x))
+
+        F = \varphi_h(W^{L-1} s^{L-1} + b^{L-1}), \quad s^{l+1} = \varphi_a(W^l s^l + b^l), \quad
+        s^1 = \varphi_a(W^0 h + U x + b^0), \quad L = L_h
+
+    G is built alike with its own weights, L_z layers and a sigmoid at the end; without layers
+    G = 1. With one layer, F is :math:`\varphi_h(W^0 h + U x + b^0)`. By default one Euler step of
+    :math:`\alpha = dt / \tau`: stable where alpha is small against 1 / (G |1 - dF/dh|).
+
+    =======================  =====  =====  ==========================
+    model                    L_h    L_z    final activation
+    =======================  =====  =====  ==========================
+    gated neural ODE         >= 2   >= 1   identity or tanh
+    neural ODE               >= 2   0      identity or tanh
+    minimal gated unit       1      1      tanh
+    Elman network, as flow   1      0      tanh
+    =======================  =====  =====  ==========================
+
+    Parameters, for D features, N neurons, H ``units`` and H_z ``gate_units``: F has
+    N H + H + D H + (L_h - 2)(H H + H) + H N + N, or N N + N + D N with one layer; G the same with
+    L_z and H_z; an affine initial state N (D + 1) more.
+
+    Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability",
+    Eq. 1; the released code for the random weights.
+
+    Differs from the paper: the initial state is zero by default, there affine. The scheme
+    ``"critical"`` fixes what Eq. 51 leaves open: input weights, the gate's weights and V are from
+    N(0, 1 / fan-in). The released code has, in place of Eq. 51, a rescaling by the measured leading
+    eigenvalue. ``"critical-glorot"`` is Eq. 52 with the last layer's factor corrected.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        layers: L_h, weight layers of F.
+        units: H, width of the hidden layers of F; by default 100. Only with two layers or more.
+        gate_layers: L_z, weight layers of G; 0 for no gate.
+        gate_units: H_z, alike for G.
+        activation: phi_a, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function;
+            by default ``"relu"``. Only with hidden layers.
+        final_activation: phi_h, ``"identity"`` or ``"tanh"``.
+        tau: time constant, in the unit of ``dt``.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        substeps: solver steps per sample.
+        initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
+            ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
+        init: ``"glorot_normal"``, ``"glorot_uniform"``, ``"kaiming"`` (normal, gain sqrt 2),
+            ``"critical"`` or ``"critical-glorot"``; every bias is from N(0, 1e-6).
+    """
+
+    paper: ClassVar[str] = "Kim et al. 2023, Gated neural ODEs"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        layers: int = 2,
+        units: int | None = None,
+        gate_layers: int = 1,
+        gate_units: int | None = None,
+        activation: str | Activation | None = None,
+        final_activation: str = "identity",
+        tau: float = 1.0,
+        solver: str = "euler",
+        substeps: int = 1,
+        initial_state: str = "zeros",
+        init: str = "glorot_normal",
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            tau=tau,
+            substeps=substeps,
+            initial_state=initial_state,
+            init=init,
+            schemes=(*SCHEMES, *_CRITICAL),
+        )
+        self.layers = at_least(1, layers=layers)
+        self.gate_layers = at_least(0, gate_layers=gate_layers)
+        if activation is not None and layers == 1 and gate_layers < 2:
+            raise ArgumentError(
+                f"activation={activation!r} would do nothing, for neither layers={layers} nor "
+                f"gate_layers={gate_layers} leaves a hidden layer. Leave it out."
+            )
+        self.phi_a = find_activation("relu" if activation is None else activation)
+        self.final_activation = one_of(("identity", "tanh"), final_activation=final_activation)
+        self.phi_h = ACTIVATIONS[final_activation]
+        self.tableau = TABLEAUS[one_of(TABLEAUS, solver=solver)]
+        widths = _widths(hidden_size, layers, units, "layers", "units")
+        gate = _widths(hidden_size, gate_layers, gate_units, "gate_layers", "gate_units")
+        self.rows = [widths[1], *gate[1:2]]
+        self.W_x = nn.Parameter(torch.empty(sum(self.rows), input_size))
+        self.W_h = nn.Parameter(torch.empty(sum(self.rows), hidden_size))
+        self.b = nn.Parameter(torch.empty(sum(self.rows)))
+        self.W_F, self.b_F = _deeper(widths)
+        self.W_G, self.b_G = _deeper(gate)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw the weights as ``init`` says, each layer with its own fans, and small biases."""
+        scheme = "unit" if self.init in _CRITICAL else self.init
+        draw_weight_(self.W_x, scheme, generator, rows=self.rows)
+        draw_weight_(self.W_h, scheme, generator, rows=self.rows)
+        for weight in (*self.W_F, *self.W_G):
+            draw_weight_(weight, scheme, generator)
+        if self.init in _CRITICAL:
+            self._draw_critical(_CRITICAL[self.init], generator)
+        for bias in (self.b, *self.b_F, *self.b_G):
+            draw_bias_(bias, generator)
+        self.start.reset_parameters(scheme, generator)
+
+    def _draw_critical(self, scaling: str, generator: Generator) -> None:
+        """Draw F's recurrent and deeper weights anew, at the edge of stability."""
+        weights = [self.W_h[: self.rows[0]], *self.W_F]
+        widths = [self.hidden_size, *(weight.shape[0] for weight in weights)]
+        gain = critical_gain(widths, self._mean_squared_slope(), scaling)
+        for weight in weights:
+            variance = variance_per_squared_gain(scaling, weight.shape[1], weight.shape[0])
+            nn.init.normal_(weight, std=gain * variance**0.5, generator=generator)
+
+    def _mean_squared_slope(self) -> float:
+        """Return the mean of phi_a' squared: at any scale for ReLU, else at the fixed point 0."""
+        slopes = {torch.relu: 0.5, torch.tanh: 1.0, lecun_tanh: (1.7159 * 0.666) ** 2}
+        if self.layers == 1:
+            return 1.0  # there is no hidden layer
+        if self.phi_a not in slopes:
+            raise ArgumentError(
+                f"init={self.init!r} is known for the activations relu, tanh and lecun_tanh. "
+                f"Choose one of them, or another init: {', '.join(SCHEMES)}."
+            )
+        return slopes[self.phi_a]
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the gap in time constants, the first layers' share of the input; the weights."""
+        deeper = [*zip(self.W_F, self.b_F, strict=True), *zip(self.W_G, self.b_G, strict=True)]
+        return Hoisted(
+            (dt / self.tau, F.linear(x, self.W_x, self.b)),
+            (self.W_h.T, *(tensor for layer in deeper for tensor in layer)),
+        )
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        gap: Float[Tensor, "B 1"],
+        drive: Float[Tensor, "B G"],
+        W_h: Float[Tensor, "S G"],
+        *deeper: Tensor,
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after the gap."""
+        of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]
+
+        def terms(h: Tensor) -> tuple[Tensor | None, Tensor]:
+            first = torch.addmm(drive, h, W_h)
+            if not self.gate_layers:
+                return None, self.phi_h(self._rest(first, of_F))
+            f, z = first.split(self.rows, dim=-1)
+            return torch.sigmoid(self._rest(z, of_G)), self.phi_h(self._rest(f, of_F))
+
+        return relax(terms, h, gap, tableau=self.tableau, substeps=self.substeps)
+
+    def _rest(self, s: Tensor, weights_and_biases: tuple[Tensor, ...]) -> Tensor:
+        """Return what the layers after the first make of its sum."""
+        for at in range(0, len(weights_and_biases), 2):
+            s = F.linear(self.phi_a(s), weights_and_biases[at], weights_and_biases[at + 1])
+        return s
+
+
+def _widths(
+    hidden_size: int, layers: int, units: int | None, layers_name: str, units_name: str
+) -> list[int]:
+    """Return the widths N, H, ..., H, N of a network; N alone without layers."""
+    if units is not None and layers < 2:
+        raise ArgumentError(
+            f"{units_name}={units!r} would do nothing with {layers_name}={layers}, which has no "
+            "hidden layer. Leave it out, or add layers."
+        )
+    width = _UNITS if units is None else at_least(1, **{units_name: units})
+    inner = [width] * (layers - 1)
+    return [hidden_size, *inner, hidden_size] if layers else [hidden_size]
+
+
+def _deeper(widths: list[int]) -> tuple[nn.ParameterList, nn.ParameterList]:
+    """Return weights and biases of the layers after the first."""
+    inner = widths[1:]
+    weights = (torch.empty(o, i) for i, o in pairwise(inner))
+    return (
+        nn.ParameterList(nn.Parameter(weight) for weight in weights),
+        nn.ParameterList(nn.Parameter(torch.empty(o)) for o in inner[1:]),
+    )

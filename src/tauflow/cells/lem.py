@@ -1,0 +1,133 @@
+"""Long expressive memory."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import one_of
+
+from .base import Hoisted
+from .gated_fields import AbstractGatedFlowCell, towards
+from .initialise import Generator, torch_uniform_
+from .weight_schemes import SCHEMES, draw_bias_, draw_weight_
+
+
+class LEMCell(AbstractGatedFlowCell):
+    r"""Long expressive memory: two coupled states, each with a gated time step.
+
+    With :math:`\alpha = dt / (\tau\,\mathrm{substeps})`:
+
+    .. math::
+        a = \alpha\, \sigma(W_1 y + V_1 x + b_1), \qquad b = \alpha\, \sigma(W_2 y + V_2 x + b_2)
+
+        z' = (1 - b)\, z + b \tanh(W_z y + V_z x + b_z)
+
+        y' = (1 - a)\, y + a \tanh(W_y z^* + V_y x + b_y)
+
+    where :math:`z^*` is z' (``"forward-backward"``) or z (``"forward"``). The state is [y; z],
+    (B, 2 N), and y is emitted. The weights pack the blocks 1, 2, z, y. Parameters:
+    4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
+
+    With ``scheme="forward"`` this is the minimal gated unit (:class:`~tauflow.cells.GNODECell` with
+    one layer each and tanh) of 2 N neurons [y; z] whose gate sees y alone and whose target couples
+    y to z and z to y only.
+
+    Source: Rusch et al. 2022, "Long expressive memory for sequence modeling", Eq. 3.
+
+    Differs from the released code: one bias per block, where it adds two in three of the four; the
+    step is the gap over tau, where it is a constant.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N, in y as in z.
+        scheme: ``"forward-backward"`` or ``"forward"``.
+        tau: time constant, in the unit of ``dt``.
+        substeps: steps per sample.
+        initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
+            ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
+        init: ``"torch"`` (all from U(-1/sqrt(N), 1/sqrt(N)), as in the released code),
+            ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``, as in the comparisons of
+            Kim et al. 2023.
+    """
+
+    paper: ClassVar[str] = "Rusch et al. 2022, Long expressive memory"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        scheme: str = "forward-backward",
+        tau: float = 1.0,
+        substeps: int = 1,
+        initial_state: str = "zeros",
+        init: str = "torch",
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            tau=tau,
+            substeps=substeps,
+            initial_state=initial_state,
+            init=init,
+            schemes=("torch", *SCHEMES),
+        )
+        self.scheme = one_of(("forward-backward", "forward"), scheme=scheme)
+        self.W_x = nn.Parameter(torch.empty(4 * hidden_size, input_size))
+        self.W_h = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        self.b = nn.Parameter(torch.empty(4 * hidden_size))
+        self.reset_parameters()
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The emitted state y and the state z."""
+        return {"y": self.hidden_size, "z": self.hidden_size}
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw each block as ``init`` says; an affine start as by Glorot if that is ``"torch"``."""
+        if self.init == "torch":
+            for tensor in (self.W_x, self.W_h, self.b):
+                torch_uniform_(tensor, self.hidden_size, generator)
+            self.start.reset_parameters(generator=generator)
+            return
+        for weight in (self.W_x, self.W_h):
+            draw_weight_(weight, self.init, generator, rows=[self.hidden_size] * 4)
+        draw_bias_(self.b, generator)
+        self.start.reset_parameters(self.init, generator)
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return a step in time constants, the input's share of what y drives and z drives."""
+        of_y = 3 * self.hidden_size
+        drive = F.linear(x, self.W_x, self.b)
+        return Hoisted(
+            (dt / (self.tau * self.substeps), drive[..., :of_y], drive[..., of_y:]),
+            (self.W_h[:of_y].T, self.W_h[of_y:].T),
+        )
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        alpha: Float[Tensor, "B 1"],
+        drive: Float[Tensor, "B G"],
+        drive_y: Float[Tensor, "B N"],
+        W_12z: Float[Tensor, "N G"],
+        W_y: Float[Tensor, "N N"],
+    ) -> Float[Tensor, "B S"]:
+        """Return [y; z] after the gap."""
+        y, z = h.chunk(2, dim=-1)
+        for _ in range(self.substeps):
+            gates, z_drive = torch.addmm(drive, y, W_12z).split(2 * self.hidden_size, dim=-1)
+            a, b = (alpha * torch.sigmoid(gates)).chunk(2, dim=-1)
+            z_new = towards(z, torch.tanh(z_drive), b)
+            source = z_new if self.scheme == "forward-backward" else z
+            y = towards(y, torch.tanh(torch.addmm(drive_y, source, W_y)), a)
+            z = z_new
+        return torch.cat([y, z], dim=-1)

@@ -1,0 +1,204 @@
+"""A sequence module one sample at a time, for control loops."""
+
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow.checks import at_least, shape_error
+from tauflow.errors import ArgumentError, DtypeError, StreamError, TimeError
+from tauflow.kernels import StepEngine, engine_of
+
+if TYPE_CHECKING:
+    from .layers import SequenceModule
+
+Array = NDArray[Any]
+Gap = float | Tensor | Array
+Features = Tensor | Array | None
+
+
+class Stream:
+    """The states of B sequences that go on sample by sample, and packed parameters.
+
+    Made by :meth:`SequenceModule.stream`. Step by step it gives what the module gives for the
+    sequence so far. Nothing is recorded for gradients.
+
+    Parameters are packed once. An in-place change of one (an optimiser's step,
+    ``load_state_dict``) is noticed by the next :meth:`step`, which raises; :meth:`refresh` packs
+    anew. A change through ``.data`` leaves no trace and is not noticed.
+
+    Args:
+        module: what to run; one direction, on the CPU.
+        batch_size: sequences B.
+
+    Raises:
+        StreamError: the module cannot run sample by sample.
+    """
+
+    def __init__(self, module: "SequenceModule", batch_size: int = 1) -> None:
+        if module.bidirectional:
+            raise StreamError(
+                "a bidirectional module needs the whole sequence before its first output. Stream "
+                "one with bidirectional=False."
+            )
+        if module.training and module.dropout:
+            raise StreamError("a stream has no dropout. Call module.eval() first.")
+        self.batch_size = at_least(1, batch_size=batch_size)
+        self.module = module
+        self._engines: list[StepEngine] = []
+        self._begun = False
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Pack the module's present parameters; the states stay."""
+        module, old = self.module, self._engines
+        tensors = [*module.parameters(), *module.buffers()]
+        if any(tensor.device.type != "cpu" for tensor in tensors):
+            raise StreamError("a stream runs on the CPU. Move the module with .to('cpu').")
+        self._watched = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._versions = [tensor._version for tensor in self._watched]
+        self._engines = [
+            engine_of(module.cells[i], self.batch_size, module.backend)  # type: ignore[arg-type]
+            for i in range(len(module.cells))
+        ]
+        for engine, before in zip(self._engines, old, strict=False):
+            engine.state = before.state
+        self._projections = [p.weight.detach().numpy().copy() for p in module.projections]  # type: ignore[operator]
+        like = next(module.parameters(), torch.empty(0))
+        self._dtype = np.dtype(str(like.dtype).removeprefix("torch."))
+        self._single = (module.input_size,)
+        self._shape = (self.batch_size, module.input_size)
+        self._gaps = np.ones(self.batch_size, self._dtype)
+
+    @overload
+    def step(self, x: Tensor, dt: Gap = 1.0, *, observed: Features = None) -> Tensor: ...
+    @overload
+    def step(self, x: Array, dt: Gap = 1.0, *, observed: Features = None) -> Array: ...
+    def step(
+        self, x: Tensor | Array, dt: Gap = 1.0, *, observed: Features = None
+    ) -> Tensor | Array:
+        """Advance all sequences by one sample and return what the module emits.
+
+        Args:
+            x: the samples, (B, I), or (I,) for B = 1; a NumPy array or a tensor of the module's
+                dtype.
+            dt: time since the sample before, in the unit of the cell's time constants: a number,
+                or (B,).
+            observed: which features were measured, like ``x``, for cells that model that.
+
+        Returns:
+            (B, H), or (H,) if ``x`` had no batch axis; an array for an array, else a tensor.
+
+        Raises:
+            ShapeError, DtypeError: ``x`` or ``dt`` does not fit.
+            TimeError: a gap is negative or not finite.
+            StreamError: a parameter has changed since it was packed.
+        """
+        if [tensor._version for tensor in self._watched] != self._versions:
+            raise StreamError(
+                "a parameter of the module has changed since the stream packed it. Call "
+                "stream.refresh() to go on with the new parameters and the present states."
+            )
+        values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
+        if values.__class__ is not np.ndarray or values.dtype != self._dtype:
+            raise self._wrong_kind(x)
+        if values.shape != self._shape and (values.shape != self._single or self.batch_size != 1):
+            expected = f"{self._shape}" + (f" or {self._single}" if self.batch_size == 1 else "")
+            raise shape_error("Stream.step", "x", x, expected, "One sample per sequence.")
+        seen = () if observed is None else (self._observed(observed),)
+        y = self._advance(values.reshape(self._shape), self._elapsed(dt), *seen)
+        y = y.copy()  # the engine's own memory, which the next step overwrites
+        y = y if values.ndim == 2 else y[0]
+        return torch.from_numpy(y) if isinstance(x, Tensor) else y
+
+    def reset(self, h: Tensor | None = None) -> None:
+        """Start anew, from the state ``h`` (B, S) or from the cells' own initial states."""
+        if h is None:
+            self._begun = False
+        else:
+            self.state = h
+
+    @property
+    def state(self) -> Tensor:
+        """The states, (B, S), as the module returns and takes them; a copy.
+
+        Before the first step after a reset they are the cells' initial states, which some cells
+        derive from that step's input: they are then not known yet.
+        """
+        if not self._begun:
+            raise StreamError(
+                "the stream has not begun, so that it has no state yet. Call step first, or give "
+                "it one with reset(h)."
+            )
+        return torch.cat([engine.state for engine in self._engines], dim=1)
+
+    @state.setter
+    def state(self, h: Tensor) -> None:
+        expected = (self.batch_size, self.module.state_size)
+        if not isinstance(h, Tensor) or str(h.dtype) != f"torch.{self._dtype}":
+            kind = h.dtype if isinstance(h, Tensor) else type(h).__name__
+            raise DtypeError(f"Stream: the state must be a torch.{self._dtype} tensor, got {kind}.")
+        if tuple(h.shape) != expected:
+            raise shape_error("Stream", "h", h, str(expected), "Pass on the h of a call.")
+        sizes = [engine.state.shape[1] for engine in self._engines]
+        for engine, part in zip(self._engines, h.detach().split(sizes, dim=1), strict=True):
+            engine.state = part.clone()
+        self._begun = True
+
+    def _advance(self, x: Array, dt: Array, *observed: Array) -> Array:
+        y = np.ascontiguousarray(x)
+        for i, engine in enumerate(self._engines):
+            if not self._begun:
+                engine.state = self._initial(i, y)
+            y = engine(y, dt) if i else engine(y, dt, *observed)
+            if self._projections:
+                y = y @ self._projections[i].T
+        self._begun = True
+        return y
+
+    @torch.no_grad()
+    def _initial(self, index: int, x: Array) -> Tensor:
+        cell: Any = self.module.cells[index]
+        start: Tensor = cell.initial_state(torch.from_numpy(np.ascontiguousarray(x)))
+        return start
+
+    def _elapsed(self, dt: Gap) -> Array:
+        """Return gaps as (B,) in the stream's own memory."""
+        gaps = self._gaps
+        if dt.__class__ is float or dt.__class__ is int:
+            if not 0.0 <= dt < float("inf"):
+                raise TimeError(f"Stream.step: dt must be finite and not negative, got {dt}.")
+            gaps.fill(dt)
+            return gaps
+        given = np.asarray(dt.detach() if isinstance(dt, Tensor) else dt)
+        if given.shape not in ((), (1,), gaps.shape) or given.dtype.kind not in "fiu":
+            raise ArgumentError(
+                f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
+                f"{given.shape} and dtype {given.dtype}."
+            )
+        if not (np.isfinite(given).all() and (given >= 0).all()):
+            raise TimeError(f"Stream.step: dt must be finite and not negative, got {given}.")
+        gaps[...] = given
+        return gaps
+
+    def _observed(self, observed: Tensor | Array) -> Array:
+        cell = self.module.cell
+        if not cell.uses_observed:
+            raise ArgumentError(
+                f"Stream.step: {type(cell).__name__} does not model missing features. Fill them in "
+                "and drop observed, or append it to x as features."
+            )
+        given = np.asarray(observed)
+        if given.dtype != np.bool_ or given.size != self._shape[0] * self._shape[1]:
+            raise shape_error("Stream.step", "observed", observed, "bool, the shape of x", "")
+        return given.reshape(self._shape)
+
+    def _wrong_kind(self, x: object) -> DtypeError:
+        kind = getattr(x, "dtype", None) or type(x).__name__
+        return DtypeError(
+            f"Stream.step: x must be a NumPy array or tensor of {self._dtype}, as the module's "
+            f"parameters are, got {kind}. Convert it, or the module with .to()."
+        )

@@ -1,0 +1,159 @@
+"""Sample by sample a stream gives what the module gives for the whole sequence."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tauflow
+from tauflow.cells.catalog import MODELS
+from tauflow.errors import ArgumentError, DtypeError, ShapeError, StreamError, TimeError
+from tauflow.sequence import SequenceModule
+
+D, N, T = 3, 6, 5
+VARIANTS = {
+    **{name: (name, {}) for name in MODELS},
+    "ltc-clip": ("ltc", {"constraint": "clip", "dt_offset": 0.5, "output_mapping": "none"}),
+    "ltc-ncp": ("ltc", {"wiring": tauflow.AutoNCP(12, 2)}),
+    "ltc-rk4": ("ltc", {"solver": "rk4"}),
+    "wired-ncp": ("wired-cfc", {"wiring": tauflow.AutoNCP(12, 2)}),
+    "cfc-deep": ("cfc", {"backbone_layers": 2, "backbone_units": 7}),
+    "cfc-bare": ("cfc", {"backbone_layers": 0, "time_bias": False}),
+    "mmrnn-state": ("cfc-mmrnn", {"form": "state"}),
+    "mmrnn-ltc": ("cfc-mmrnn", {"core": "ltc"}),
+    "stacked": ("cfc", {"num_layers": 2, "proj_size": 4}),
+    "stacked-ltc": ("ltc", {"num_layers": 2}),
+}
+
+
+def module(name: str, dtype: torch.dtype = torch.float32) -> SequenceModule:
+    torch.manual_seed(0)
+    catalog_name, options = VARIANTS[name]
+    options = dict(options)
+    return tauflow.build(catalog_name, D, options.pop("wiring", N), **options).to(dtype)
+
+
+def samples(batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(batch, T, D, dtype=dtype), torch.rand(batch, T, dtype=dtype) * 2
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_the_sequence_call(name, batch, dtype):
+    rnn, (x, dt) = module(name, dtype), samples(batch, dtype)
+    y, h = rnn(x, dt=dt)
+    stream = rnn.stream(batch)
+    rows = [stream.step(x[:, t].numpy(), dt[:, t].numpy()) for t in range(T)]
+    assert all(isinstance(row, np.ndarray) for row in rows)
+    tight = {} if dtype is torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
+    torch.testing.assert_close(torch.from_numpy(np.stack(rows, 1)), y.detach(), **tight)
+    torch.testing.assert_close(stream.state, h.detach(), **tight)
+
+
+@pytest.mark.parametrize("name", ["cfc", "ltc", "gru"])
+def test_takes_tensors_arrays_and_single_samples_alike(name):
+    rnn, (x, _) = module(name), samples(1)
+    first, second, third = rnn.stream(), rnn.stream(), rnn.stream()
+    for t in range(T):
+        by_array = first.step(x[0, t].numpy(), 0.3)
+        by_tensor = second.step(x[:, t], torch.tensor([0.3]))
+        by_vector = third.step(x[0, t], np.array(0.3))
+        assert by_array.shape == by_vector.shape == (rnn.output_size,)
+        assert isinstance(by_tensor, Tensor)
+        assert by_tensor.shape == (1, rnn.output_size)
+        np.testing.assert_allclose(by_array, by_tensor[0], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(by_array, by_vector, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["cfc", "ltc", "cfc-mmrnn", "wired-ncp", "stacked", "lstm"])
+def test_state_goes_out_and_in(name):
+    rnn, (x, dt) = module(name), samples(2)
+    _, h = rnn(x, dt=dt)
+    expected, after = rnn(x[:, :1], h, dt=dt[:, :1])
+    stream = rnn.stream(2)
+    stream.step(x[:, 3], dt[:, 3])
+    stream.reset(h)
+    torch.testing.assert_close(stream.step(x[:, 0], dt[:, 0]), expected[:, 0].detach())
+    torch.testing.assert_close(stream.state, after.detach())
+    kept = stream.state
+    stream.step(x[:, 1], dt[:, 1])
+    torch.testing.assert_close(kept, after.detach())  # a copy, not the stream's own memory
+    stream.reset()
+    begin, _ = rnn(x[:, :1], dt=dt[:, :1])
+    torch.testing.assert_close(stream.step(x[:, 0], dt[:, 0]), begin[:, 0].detach())
+
+
+def test_outputs_are_the_callers_own():
+    stream, (x, _) = module("cfc").stream(), samples(1)
+    first = stream.step(x[0, 0].numpy())
+    before = first.copy()
+    stream.step(x[0, 1].numpy())
+    np.testing.assert_array_equal(first, before)
+
+
+@pytest.mark.parametrize("name", ["cfc", "ltc-clip", "cfc-mmrnn", "wired-ncp", "gru"])
+def test_changed_parameters_are_noticed(name):
+    rnn, (x, dt) = module(name), samples(1)
+    stream = rnn.stream()
+    stream.step(x[:, 0])
+    state = stream.state
+    optimizer = torch.optim.SGD(rnn.parameters(), lr=0.1)
+    rnn(x, dt=dt)[0].square().sum().backward()
+    optimizer.step()
+    with pytest.raises(StreamError, match=r"has changed.*refresh"):
+        stream.step(x[:, 1])
+    stream.refresh()
+    torch.testing.assert_close(stream.state, state)
+    expected, _ = rnn(x[:, 1:2], state)
+    torch.testing.assert_close(stream.step(x[:, 1]), expected[:, 0].detach())
+
+
+def test_loading_a_state_dict_is_noticed():
+    rnn = module("ltc")
+    stream = rnn.stream()
+    rnn.load_state_dict(module("ltc").state_dict())
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(samples(1)[0][:, 0])
+
+
+def test_what_cannot_be_streamed_is_refused():
+    with pytest.raises(StreamError, match="bidirectional"):
+        tauflow.CfC(D, N, bidirectional=True).stream()
+    dropping = tauflow.CfC(D, N, num_layers=2, dropout=0.5)
+    with pytest.raises(StreamError, match=r"module\.eval\(\)"):
+        dropping.stream()
+    assert dropping.eval().stream().batch_size == 1
+    with pytest.raises(StreamError, match="has not begun"):
+        _ = module("cfc").stream().state
+    with pytest.raises(ArgumentError, match="batch_size"):
+        module("cfc").stream(0)
+
+
+@pytest.mark.parametrize(
+    ("x", "dt", "error", "match"),
+    [
+        (np.zeros(D), 1.0, DtypeError, "float32.*float64"),
+        ([0.0] * D, 1.0, DtypeError, "NumPy array or tensor"),
+        (np.zeros(D + 1, np.float32), 1.0, ShapeError, r"\(1, 3\) or \(3,\)"),
+        (np.zeros((2, D), np.float32), 1.0, ShapeError, r"\(1, 3\)"),
+        (np.zeros(D, np.float32), -1.0, TimeError, "not negative, got -1"),
+        (np.zeros(D, np.float32), float("nan"), TimeError, "finite"),
+        (np.zeros(D, np.float32), np.array([np.inf]), TimeError, "finite"),
+        (np.zeros(D, np.float32), np.ones(3), ArgumentError, r"\(1,\) numbers"),
+    ],
+)
+def test_bad_samples_are_refused(x, dt, error, match):
+    with pytest.raises(error, match=match):
+        module("cfc").stream().step(x, dt)
+
+
+def test_bad_states_are_refused():
+    stream = module("cfc").stream()
+    with pytest.raises(ShapeError, match=r"\(1, 6\)"):
+        stream.reset(torch.zeros(1, 7))
+    with pytest.raises(DtypeError, match="float64"):
+        stream.reset(torch.zeros(1, 6, dtype=torch.float64))
+    with pytest.raises(ArgumentError, match="does not model missing features"):
+        stream.step(torch.zeros(1, D), observed=torch.ones(1, D, dtype=torch.bool))
