@@ -5,15 +5,20 @@ from .base import AbstractCell, AbstractHoistedCell, Hoisted
 from .bidirectional_rnn import BidirectionalRNNCell
 from .catalog import MODELS, ModelEntry
 from .cfc import CfCCell
+from .cornn import CoRNNCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
+from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
+from .hippo import HiPPOCell
 from .lem import LEMCell
+from .lipschitz import LipschitzRNNCell
+from .lmu import LMUCell
 from .ltc import LTC_VARIANTS, LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -35,18 +40,23 @@ __all__ = [
     "CTLSTMCell",
     "CTRNNCell",
     "CfCCell",
+    "CoRNNCell",
     "ElmanCell",
     "EulerGRUCell",
     "EulerLSTMCell",
+    "ExpRNNCell",
     "GNODECell",
     "GRUCell",
     "GRUDCell",
     "GRUODECell",
+    "HiPPOCell",
     "Hoisted",
     "LEMCell",
+    "LMUCell",
     "LSTMCell",
     "LTCCell",
     "LinearDecayRNNCell",
+    "LipschitzRNNCell",
     "MixedMemoryCell",
     "ModelEntry",
     "NeuronalLTCCell",

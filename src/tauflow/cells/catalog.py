@@ -8,15 +8,20 @@ from tauflow.registry import Registry
 from .base import AbstractCell
 from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
+from .cornn import CoRNNCell
 from .ct_gru import CTGRUCell
 from .ct_lstm import CTLSTMCell
 from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
+from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
 from .gru_d import GRUDCell, UnmaskedGRUDCell
 from .gru_ode import GRUODECell
+from .hippo import HiPPOCell
 from .lem import LEMCell
+from .lipschitz import LipschitzRNNCell
+from .lmu import LMUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -133,6 +138,12 @@ MODELS: Registry[ModelEntry] = Registry(
                 {"decay": True, "impute": True},
             ),
             ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
+            ModelEntry("cornn", "coRNN", CoRNNCell),
+            ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
+            ModelEntry("lmu", "LMU", LMUCell),
+            ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
+            ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
+            ModelEntry("exprnn", "expRNN", ExpRNNCell),
         )
     },
 )

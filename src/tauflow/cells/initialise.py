@@ -51,3 +51,10 @@ def joint_glorot_(
     bound = gain * math.sqrt(6 / (fan_in + weights[0].shape[0] / blocks))
     for weight in weights:
         nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
+def glorot_truncated_(weight: Tensor, generator: Generator = None) -> Tensor:
+    """Fill Glorot normal as Keras does: cut at two deviations, and widened to keep the variance."""
+    fan_out, fan_in = weight.shape
+    std = math.sqrt(2 / (fan_in + fan_out)) / 0.87962566103423978  # deviation of a cut normal
+    return nn.init.trunc_normal_(weight, 0.0, std, -2 * std, 2 * std, generator)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import AbstractHoistedCell, Hoisted
-from .initialise import Generator, joint_glorot_, inverse_softplus_
+from .initialise import Generator, inverse_softplus_, joint_glorot_
 
 _INITIAL_RATE = 0.1
 

@@ -5,15 +5,20 @@ from typing import Any
 from tauflow.cells.bidirectional_rnn import BidirectionalRNNCell
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.cornn import CoRNNCell
 from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_lstm import CTLSTMCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.euler_gated import EulerGRUCell, EulerLSTMCell
+from tauflow.cells.exprnn import ExpRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gnode import GNODECell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.gru_ode import GRUODECell
+from tauflow.cells.hippo import HiPPOCell
 from tauflow.cells.lem import LEMCell
+from tauflow.cells.lipschitz import LipschitzRNNCell
+from tauflow.cells.lmu import LMUCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -177,6 +182,36 @@ class RubanovaODERNN(CatalogRNN):
     cell_class = RubanovaODERNNCell
 
 
+class CoRNN(CatalogRNN):
+    """Coupled oscillatory recurrent network over sequences."""
+
+    cell_class = CoRNNCell
+
+
+class LipschitzRNN(CatalogRNN):
+    """Lipschitz recurrent network over sequences."""
+
+    cell_class = LipschitzRNNCell
+
+
+class LMU(CatalogRNN):
+    """Legendre memory unit over sequences."""
+
+    cell_class = LMUCell
+
+
+class HiPPO(CatalogRNN):
+    """Recurrent network around a HiPPO memory, over sequences."""
+
+    cell_class = HiPPOCell
+
+
+class ExpRNN(CatalogRNN):
+    """Recurrent network with an orthogonal matrix, over sequences."""
+
+    cell_class = ExpRNNCell
+
+
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     LTC,
     NeuronalLTC,
@@ -203,6 +238,11 @@ SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = (
     PhasedLSTM,
     RubanovaGRU,
     RubanovaODERNN,
+    CoRNN,
+    LipschitzRNN,
+    LMU,
+    HiPPO,
+    ExpRNN,
 )
 
 

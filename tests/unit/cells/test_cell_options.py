@@ -9,8 +9,13 @@ from tauflow.cells import (
     LTC_VARIANTS,
     MODELS,
     CfCCell,
+    CoRNNCell,
     ElmanCell,
+    ExpRNNCell,
     GRUCell,
+    HiPPOCell,
+    LipschitzRNNCell,
+    LMUCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
@@ -30,6 +35,11 @@ CLASSES = [
     LSTMCell,
     GRUCell,
     ElmanCell,
+    ExpRNNCell,
+    HiPPOCell,
+    LMUCell,
+    LipschitzRNNCell,
+    CoRNNCell,
 ]
 
 
