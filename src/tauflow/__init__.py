@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
-from tauflow.models import SequenceModel
+from tauflow.models import RNNVAE, LatentODE, SequenceModel
 from tauflow.sequence import (
     GRU,
     LSTM,
@@ -28,11 +28,13 @@ __all__ = [
     "LTC",
     "NCP",
     "RNN",
+    "RNNVAE",
     "AutoNCP",
     "CfC",
     "Elman",
     "ExplicitWiring",
     "FullyConnected",
+    "LatentODE",
     "MixedMemory",
     "NeuronalLTC",
     "RandomSparse",
