@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
-from tauflow.models import SequenceModel
+from tauflow.models import RNNVAE, LatentODE, SequenceModel
 from tauflow.sequence import (
     CTGRU,
     CTLSTM,
@@ -59,6 +59,7 @@ __all__ = [
     "NCP",
     "ODELSTM",
     "RNN",
+    "RNNVAE",
     "AutoNCP",
     "BidirectionalRNN",
     "CfC",
@@ -70,6 +71,7 @@ __all__ = [
     "ExplicitWiring",
     "FullyConnected",
     "HiPPO",
+    "LatentODE",
     "LinearDecayRNN",
     "LipschitzRNN",
     "MixedMemory",
