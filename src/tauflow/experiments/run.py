@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.models.sequence_model import SequenceModel
+from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
 from tauflow.sequence import build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
@@ -137,19 +137,55 @@ def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
     return load_task(name, root=data_dir, **dict(options))
 
 
-def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
+def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWholeModel:
     """Build a model whose input and output fit a data set.
 
-    It answers at every step if the data has a target at every step, else once per sequence.
+    It answers at every step if the data has a target at every step, else once per sequence. A
+    model that predicts by itself comes as it is, everything else with a linear readout.
+
+    Raises:
+        UnknownNameError: there is no such model.
+        OptionError: it has no such option.
+        ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
+    card = data.card
+    entry = model_entry(spec.cell)
+    if isinstance(entry, WholeModelEntry):
+        return _whole_model(entry, spec, card)
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
     if "wiring" in options:
         size = _wiring(options.pop("wiring"), spec.hidden_size)
-    body = build(
-        spec.cell, data.card.input_size, size, return_sequences=data.card.per_step, **options
-    )
-    return SequenceModel(body, data.card.target_size, head_init=spec.head_init)
+    body = build(spec.cell, card.input_size, size, return_sequences=card.per_step, **options)
+    return SequenceModel(body, card.target_size, head_init=spec.head_init)
+
+
+def _whole_model(
+    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
+) -> SequenceModel | AbstractWholeModel:
+    kind, options = entry.model, dict(spec.options)
+    if kind.takes_images:
+        raise ArgumentError(
+            f"the model {entry.name!r} takes images, but {card.name} has {card.input_size} plain "
+            "features per step. Choose another model."
+        )
+    if card.per_step and not kind.every_step:
+        raise ArgumentError(
+            f"the model {entry.name!r} answers once per sequence, but {card.name} has a target at "
+            "every step. Choose another model, or a data set with one target per sequence."
+        )
+    if not kind.has_head:
+        if kind.every_step:
+            options["return_sequences"] = card.per_step
+        body = entry.build(card.input_size, spec.hidden_size, **options)
+        return SequenceModel(body, card.target_size, head_init=spec.head_init)
+    if spec.head_init != "torch":
+        raise OptionError(
+            f"the model {entry.name!r} has a readout of its own; leave head_init out."
+        )
+    if options.get("objective") != "reconstruction":
+        options |= {"classes": card.target_size, "per_step": card.per_step}
+    return entry.build(card.input_size, spec.hidden_size, **options)
 
 
 def _wiring(description: Any, hidden_size: int) -> AbstractWiring:
@@ -170,7 +206,7 @@ def execute(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
-) -> tuple[RunRecord, SequenceModel]:
+) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
     Args:

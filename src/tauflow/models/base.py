@@ -29,3 +29,5 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
 
     options: dict[str, Any]
     """The arguments the model was built with; recorded automatically."""
+    output_size: int
+    """Width of what it returns."""

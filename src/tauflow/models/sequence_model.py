@@ -14,7 +14,7 @@ from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
-from .stateless import AbstractStatelessModel
+from .base import AbstractWholeModel
 
 
 class SequenceModel(nn.Module, metaclass=RecordedMeta):
@@ -36,18 +36,18 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
 
     def __init__(
         self,
-        rnn: SequenceModule | AbstractStatelessModel,
+        rnn: SequenceModule | AbstractWholeModel,
         output_size: int,
         *,
         head_init: str = "torch",
     ) -> None:
         super().__init__()
-        if not isinstance(rnn, SequenceModule | AbstractStatelessModel):
+        if not isinstance(rnn, SequenceModule | AbstractWholeModel):
             raise ArgumentError(
                 f"rnn must be a sequence module such as tauflow.LTC, got {type(rnn).__name__}. "
                 "Wrap a cell with tauflow.RNN(cell)."
             )
-        if isinstance(rnn, AbstractStatelessModel) and rnn.has_head:
+        if isinstance(rnn, AbstractWholeModel) and rnn.has_head:
             raise ArgumentError(
                 f"{type(rnn).__name__} predicts by itself. Train it as it is, with the head that "
                 "its own options describe."
