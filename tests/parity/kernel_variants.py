@@ -4,6 +4,7 @@ import torch
 
 from tauflow.cells import (
     CfCCell,
+    CTRNNCell,
     ElmanCell,
     GRUCell,
     LSTMCell,
@@ -35,6 +36,13 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"activation": "sigmoid", "substeps": 1},
         {"activation": "relu", "substeps": 4},
         {"activation": "hardtanh"},
+    ],
+    CTRNNCell: [
+        {},
+        {"damping": 0.0, "solver": "euler", "substeps": 4},
+        {"solver": "heun", "activation": "sigmoid", "scale": False},
+        {"solver": "midpoint", "activation": "relu", "substeps": 1},
+        {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
     ],
     CfCCell: [
         {"backbone_units": 9},
