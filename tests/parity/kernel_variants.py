@@ -11,6 +11,7 @@ from tauflow.cells import (
     LTCCell,
     MixedMemoryCell,
     NeuronalLTCCell,
+    ODELSTMCell,
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
@@ -43,6 +44,12 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"solver": "heun", "activation": "sigmoid", "scale": False},
         {"solver": "midpoint", "activation": "relu", "substeps": 1},
         {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
+    ],
+    ODELSTMCell: [
+        {},
+        {"solver": "heun", "substeps": 2, "forget_bias": 1.0},
+        {"form": "torch"},
+        {"form": "torch", "solver": "euler", "substeps": 1},
     ],
     CfCCell: [
         {"backbone_units": 9},

@@ -37,6 +37,23 @@ class Field(NamedTuple):
     scale: Array
 
 
+class LSTMWeights(NamedTuple):
+    """Parameters of a memory in front of a flow.
+
+    Args:
+        recurrent: (4 N, N), of the gates i, f, g, o.
+        bias: (4 N,), what is still to be added to the gates' products.
+        drive: (H, N), from what the memory shows to the flow's input; empty if the flow starts at
+            what it shows.
+        drive_bias: (H,).
+    """
+
+    recurrent: Array
+    bias: Array
+    drive: Array
+    drive_bias: Array
+
+
 class Steps(NamedTuple):
     """How a gap is covered.
 
