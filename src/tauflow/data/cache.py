@@ -22,6 +22,7 @@ from tauflow.errors import DataError, DtypeError
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 from .card import DatasetCard
+from .store import sha256_of
 
 CACHE_VARIABLE = "TAUFLOW_CACHE"
 _KIND = "parsed data set"
@@ -56,7 +57,7 @@ def cached(
         DtypeError: ``build`` gave something else than such arrays.
     """
     name = card if isinstance(card, str) else card.name
-    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    files = {path.name: sha256_of(path) for path in paths}
     key = {"name": name, "version": version, "files": files, "options": options}
     text = json.dumps(key, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
