@@ -11,6 +11,7 @@ from tauflow.registry import Registry, nearest
 from . import store
 from .card import DatasetCard, TaskData
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
+from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
 from .real.walker2d import WALKER2D, load_walker2d
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
@@ -107,3 +108,5 @@ register(HALF_CHEETAH, load_half_cheetah)
 register(WALKER2D, load_walker2d)
 register(XOR_DENSE, load_xor_dense)
 register(XOR_EVENT, load_xor_event)
+register(SEQ_MNIST, load_seq_mnist)
+register(EVENT_MNIST, load_event_mnist)
