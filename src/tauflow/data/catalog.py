@@ -10,8 +10,12 @@ from tauflow.registry import Registry, nearest
 
 from . import store
 from .card import DatasetCard, TaskData
+from .real.gesture import GESTURE, load_gesture
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
+from .real.occupancy import OCCUPANCY, load_occupancy
+from .real.ozone import OZONE, load_ozone
+from .real.traffic import TRAFFIC, load_traffic
 from .real.walker2d import WALKER2D, load_walker2d
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
@@ -110,3 +114,7 @@ register(XOR_DENSE, load_xor_dense)
 register(XOR_EVENT, load_xor_event)
 register(SEQ_MNIST, load_seq_mnist)
 register(EVENT_MNIST, load_event_mnist)
+register(GESTURE, load_gesture)
+register(OCCUPANCY, load_occupancy)
+register(OZONE, load_ozone)
+register(TRAFFIC, load_traffic)

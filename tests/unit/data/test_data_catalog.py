@@ -27,6 +27,10 @@ NAMES = [
     "xor-event",
     "seq-mnist",
     "event-mnist",
+    "gesture",
+    "occupancy",
+    "ozone",
+    "traffic",
 ]
 
 
