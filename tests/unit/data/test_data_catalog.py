@@ -31,6 +31,10 @@ NAMES = [
     "occupancy",
     "ozone",
     "traffic",
+    "power",
+    "power-hourly",
+    "har",
+    "person-activity",
 ]
 
 

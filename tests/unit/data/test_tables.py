@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tauflow.data.real.tables import expect_rows, read_table
+from tauflow.data.real.tables import expect_rows, read_matrix, read_table
 from tauflow.errors import DataError
 
 COLUMNS = ("when", "a", "b")
@@ -48,6 +48,39 @@ def test_cell_that_is_no_number_is_located(cell):
     t = table(f"when,a,b\nd,1,2\nd,3,{cell}\n", header=COLUMNS)
     with pytest.raises(DataError, match=r"t\.csv, line 3, column 'b' holds .* a finite number"):
         t.numbers(["a", "b"])
+
+
+def test_large_integers_are_exact():
+    assert table("633790226057226795,1,x\n-3,2,y").integers("when").tolist() == [
+        633790226057226795,
+        -3,
+    ]
+
+
+@pytest.mark.parametrize("cell", ["1.0", "", "x", "9" * 19, "--1"])
+def test_cell_that_is_no_integer_is_located(cell):
+    with pytest.raises(DataError, match=r"line 2, column 'a' holds .*, expected an integer"):
+        table(f"d,1,2\nd,{cell},3").integers("a")
+
+
+def test_matrix_is_read_line_by_line():
+    content = b"  1.5000000e+00  -2.0e-1\r\n 3 4\n"
+    assert read_matrix("m", content, 2).tolist() == [[1.5, -0.2], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "m holds no rows"),
+        (b"1 2\n1\n", "m, line 2 has 1 fields, expected 2"),
+        (b"1 2\n1 x\n", "m, line 2, column 2 holds 'x', expected a finite number"),
+        (b"1 nan", "m, line 1, column 2 holds 'nan'"),
+        (b"\xff 1", "m, line 1, column 1 holds"),
+    ],
+)
+def test_matrix_with_a_fault_is_refused(content, message):
+    with pytest.raises(DataError, match=message):
+        read_matrix("m", content, 2)
 
 
 def test_not_a_number_is_not_the_missing_mark():
