@@ -19,7 +19,23 @@ from tauflow.errors import (
 from tauflow.training.losses import LOSSES
 from tauflow.training.metrics import METRICS
 
-NAMES = ["pendulum", "half-cheetah", "walker2d", "xor-dense", "xor-event"]
+NAMES = [
+    "pendulum",
+    "half-cheetah",
+    "walker2d",
+    "xor-dense",
+    "xor-event",
+    "seq-mnist",
+    "event-mnist",
+    "gesture",
+    "occupancy",
+    "ozone",
+    "traffic",
+    "power",
+    "power-hourly",
+    "har",
+    "person-activity",
+]
 
 
 @pytest.fixture
