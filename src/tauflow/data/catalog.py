@@ -12,6 +12,7 @@ from . import store
 from .card import DatasetCard, TaskData
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
+from .real.physionet2012 import PHYSIONET2012, load_physionet2012
 from .real.walker2d import WALKER2D, load_walker2d
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
@@ -110,3 +111,4 @@ register(XOR_DENSE, load_xor_dense)
 register(XOR_EVENT, load_xor_event)
 register(SEQ_MNIST, load_seq_mnist)
 register(EVENT_MNIST, load_event_mnist)
+register(PHYSIONET2012, load_physionet2012)

@@ -55,6 +55,15 @@ def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
 
 
+def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return each gap one step late, the first two being the first: a known error in print.
+
+    Args:
+        gaps: (..., T).
+    """
+    return np.concatenate([gaps[..., :1], gaps[..., :-1]], axis=-1)
+
+
 def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[np.float32]:
     """Cut a recording into overlapping windows.
 

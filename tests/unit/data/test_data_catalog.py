@@ -27,6 +27,7 @@ NAMES = [
     "xor-event",
     "seq-mnist",
     "event-mnist",
+    "physionet2012",
 ]
 
 
