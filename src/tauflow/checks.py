@@ -38,6 +38,14 @@ def within(low: float, high: float, **named: float) -> float:
     return value
 
 
+def positive(**named: float) -> float:
+    """Return the one named number, or raise unless it is finite and above zero."""
+    name, value = _single(named)
+    if not _is_finite(value) or not value > 0:
+        raise ArgumentError(f"{name} must be a number above 0, got {value!r}.")
+    return float(value)
+
+
 def finite(**named: float) -> float:
     """Return the one named number, or raise if it is not a finite one."""
     name, value = _single(named)

@@ -61,6 +61,10 @@ class SpecificationError(TauflowError, ValueError):
     """An experiment specification has an unknown key or an impossible value."""
 
 
+class SolverError(TauflowError, RuntimeError):
+    """An adaptive solver could not reach the end of the gap at the tolerances asked for."""
+
+
 class BackendError(TauflowError, RuntimeError):
     """A backend asked for by name cannot serve this call."""
 

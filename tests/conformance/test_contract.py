@@ -5,48 +5,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from variants import NAMES, B, D, T, model
 
-import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.sequence import RNN, SequenceModule
-
-B, T, D = 3, 6, 2
-VARIANTS = {
-    "ltc-rk4": ("ltc", {"solver": "rk4"}),
-    "ltc-clip": ("ltc", {"constraint": "clip", "init": "cfc", "output_mapping": "none"}),
-    "ltc-ncp": ("ltc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),
-    "ltc-neuronal-sigmoid": ("ltc-neuronal", {"activation": "sigmoid", "solver": "heun"}),
-    "cfc-deep": ("cfc", {"backbone_layers": 2, "backbone_units": 6}),
-    "cfc-bare": ("cfc", {"backbone_layers": 0, "time_bias": False, "time_sign": 1}),
-    "wired-cfc-ncp": ("wired-cfc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),
-    "wired-cfc-sparse": ("wired-cfc", {"wiring": lambda n: tauflow.RandomSparse(n, 2)}),
-    "mmrnn-state": ("cfc-mmrnn", {"form": "state"}),
-    "mmrnn-ltc": ("cfc-mmrnn", {"core": "ltc"}),
-    "mmrnn-ncp": (
-        "cfc-mmrnn",
-        {"core": "wired-cfc", "wiring": lambda n: tauflow.AutoNCP(n + 4, 2)},
-    ),
-    "augmented-gru": ("gru", {"append_dt": True}),
-    "gnode-deep": (
-        "gnode",
-        {"layers": 3, "gate_layers": 2, "units": 6, "gate_units": 5, "solver": "heun"},
-    ),
-    "gnode-affine": ("gnode", {"initial_state": "affine", "tau": 0.5}),
-    "gru-euler-learned": ("gru-euler", {"initial_state": "learned", "solver": "rk4"}),
-    "lem-affine": ("lem", {"initial_state": "affine", "substeps": 2}),
-}
-NAMES = [*MODELS, *VARIANTS]
-
-
-def model(name: str, hidden_size: int = 4, seed: int = 0, **options: object) -> SequenceModule:
-    catalog_name, fixed = VARIANTS.get(name, (name, {}))
-    merged = {**fixed, **options}
-    size = merged.pop("wiring")(hidden_size) if "wiring" in merged else hidden_size
-    torch.manual_seed(seed)
-    return tauflow.build(catalog_name, D, size, **merged).double()
-
+from tauflow.sequence import RNN
 
 FLOWS = [name for name in NAMES if model(name).cell.is_flow]
+OBSERVERS = [name for name in NAMES if model(name).cell.uses_observed]
 
 
 def sequences(batch: int = B, steps: int = T, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -199,7 +164,8 @@ def test_causality(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_gap_matters_exactly_when_the_cell_says_so(name):
     rnn, (x, dt) = model(name), sequences()
-    changed = not torch.allclose(rnn(x, dt=dt)[0], rnn(x, dt=2 * dt)[0])
+    uneven = dt * torch.linspace(1, 2, T)  # a scale-invariant memory feels no common factor
+    changed = not torch.allclose(rnn(x, dt=dt)[0], rnn(x, dt=uneven)[0])
     assert changed == rnn.cell.uses_dt
 
 
@@ -254,7 +220,9 @@ def test_gradcheck(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_dead_parameter(name):
     rnn, (x, dt) = model(name), sequences()
-    y, _ = rnn(x, dt=dt)
+    # what a cell does with a missing feature it does only where one is missing
+    partly = (torch.arange(x.numel()) % 5 > 0).view_as(x)
+    y, _ = rnn(x, dt=dt, observed=partly if rnn.cell.uses_observed else None)
     weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
     (y * weights).sum().backward()
     dead = [n for n, p in rnn.named_parameters() if p.grad is None or not p.grad.any()]
@@ -396,6 +364,24 @@ def test_nan_input_reaches_the_output(name):
     assert y[1, 3:].isnan().any()
     assert y[[0, 2]].isfinite().all()
     assert y[1, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_what_was_not_observed_reaches_neither_values_nor_gradients(name):
+    rnn, (x, dt) = model(name, num_layers=2, bidirectional=True), sequences()
+    observed = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.5
+    observed[0, 2] = observed[1, 0] = False
+    y, h = rnn(x, dt=dt, observed=observed)
+    spoilt = x.masked_fill(~observed, float("nan")).requires_grad_()
+    y_spoilt, h_spoilt = rnn(spoilt, dt=dt, observed=observed)
+    same(y_spoilt, y)
+    same(h_spoilt, h)
+    gradients = torch.autograd.grad(y_spoilt.sum(), [spoilt, *rnn.parameters()], allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in gradients)
+    assert not gradients[0][~observed].any()
+    y_all, _ = rnn(x, dt=dt)
+    same(rnn(x, dt=dt, observed=torch.ones_like(observed))[0], y_all)
+    assert not torch.allclose(y, y_all)
 
 
 @pytest.mark.parametrize("name", list(MODELS))

@@ -6,6 +6,7 @@ import sys
 HEAVY = {
     *("numba", "triton", "sklearn", "scipy", "pandas", "matplotlib", "networkx"),
     *("rich", "typer", "pooch", "jinja2", "joblib", "ncps", "beartype"),
+    *("torchode", "torchtyping", "torchdiffeq"),
 }
 
 

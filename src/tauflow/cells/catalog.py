@@ -6,15 +6,31 @@ from typing import Any
 from tauflow.registry import Registry
 
 from .base import AbstractCell
+from .bidirectional_rnn import BidirectionalRNNCell
 from .cfc import CfCCell
+from .cornn import CoRNNCell
+from .ct_gru import CTGRUCell
+from .ct_lstm import CTLSTMCell
+from .ct_rnn import CTRNNCell
 from .euler_gated import EulerGRUCell, EulerLSTMCell
+from .exprnn import ExpRNNCell
 from .gated import ElmanCell, GRUCell, LSTMCell
 from .gnode import GNODECell
+from .gru_d import GRUDCell, UnmaskedGRUDCell
+from .gru_ode import GRUODECell
+from .hippo import HiPPOCell
 from .lem import LEMCell
+from .lipschitz import LipschitzRNNCell
+from .lmu import LMUCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
+from .ode_lstm import ODELSTMCell
 from .options import refuse_unknown_options
+from .phased_lstm import PhasedLSTMCell
+from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
+from .rubanova import RubanovaGRUCell
+from .rubanova_ode import RubanovaODERNNCell
 from .wired_cfc import WiredCfCCell
 
 
@@ -46,6 +62,9 @@ class ModelEntry:
         return self.cell(input_size, hidden_size, **merged)
 
 
+# How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the gap.
+_LTC_2021: dict[str, Any] = {"substeps": 6, "step_size": 0.1, "scale": False, "init": "tf1"}
+
 MODELS: Registry[ModelEntry] = Registry(
     "model",
     {
@@ -75,6 +94,56 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("lstm-euler", "LSTM, Euler step", EulerLSTMCell),
             ModelEntry("lem", "LEM", LEMCell),
             ModelEntry("lem-forward", "LEM, forward Euler", LEMCell, {"scheme": "forward"}),
+            ModelEntry("ct-rnn", "CT-RNN", CTRNNCell),
+            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}),
+            ModelEntry(
+                "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
+            ),
+            ModelEntry("neural-ode", "Neural ODE", CTRNNCell, {**_LTC_2021, "damping": 0.0}),
+            ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
+            ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
+            ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
+            ModelEntry("ct-gru", "CT-GRU", CTGRUCell),
+            ModelEntry(
+                "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
+            ),
+            ModelEntry("bidirectional-rnn", "Bidirectional RNN", BidirectionalRNNCell),
+            ModelEntry("rnn-decay", "RNN-Decay", RNNDecayCell),
+            ModelEntry("rnn-decay-released", "RNN-Decay, as released", LinearDecayRNNCell),
+            ModelEntry("gru-d", "GRU-D", GRUDCell),
+            ModelEntry("gru-d-unmasked", "GRU-D without masks", UnmaskedGRUDCell),
+            ModelEntry("ct-lstm", "CT-LSTM", CTLSTMCell),
+            ModelEntry(
+                "ct-lstm-released", "CT-LSTM, as released", CTLSTMCell, {"form": "released"}
+            ),
+            ModelEntry("phased-lstm", "Phased LSTM", PhasedLSTMCell),
+            ModelEntry(
+                "phased-lstm-released",
+                "Phased LSTM, as released",
+                PhasedLSTMCell,
+                {"form": "released"},
+            ),
+            ModelEntry("rnn-delta-t", "RNN-Delta-t", RubanovaGRUCell),
+            ModelEntry("rnn-impute", "RNN-impute", RubanovaGRUCell, {"impute": True}),
+            ModelEntry(
+                "rnn-decay-rubanova",
+                "RNN-Decay of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True},
+            ),
+            ModelEntry(
+                "gru-d-rubanova",
+                "GRU-D of the Latent ODE paper",
+                RubanovaGRUCell,
+                {"decay": True, "impute": True},
+            ),
+            ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
+            ModelEntry("cornn", "coRNN", CoRNNCell),
+            ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
+            ModelEntry("lmu", "LMU", LMUCell),
+            ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
+            ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
+            ModelEntry("exprnn", "expRNN", ExpRNNCell),
         )
     },
 )

@@ -152,6 +152,15 @@ class LSTMCell(AbstractGatedCell):
         return torch.cat([h, c], dim=-1)
 
 
+def gru_update(gates_x: Tensor, gates_h: Tensor, h: Tensor) -> Tensor:
+    """Return the new state of torch's GRU, given the three blocks' shares of input and state."""
+    r_x, z_x, n_x = gates_x.chunk(3, dim=-1)
+    r_h, z_h, n_h = gates_h.chunk(3, dim=-1)
+    r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+    n = torch.tanh(n_x + r * n_h)
+    return (1 - z) * n + z * h
+
+
 class GRUCell(AbstractGatedCell):
     r"""Gated recurrent unit.
 
@@ -182,11 +191,7 @@ class GRUCell(AbstractGatedCell):
 
     def advance(self, h: Float[Tensor, "B S"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
-        r_x, z_x, n_x = gates.chunk(3, dim=-1)
-        r_h, z_h, n_h = (h @ self.W_h.T + self.b_h).chunk(3, dim=-1)
-        r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
-        n = torch.tanh(n_x + r * n_h)
-        return (1 - z) * n + z * h
+        return gru_update(gates, h @ self.W_h.T + self.b_h, h)
 
 
 class ElmanCell(AbstractGatedCell):

@@ -33,3 +33,28 @@ def glorot_blocks_(
     for block in weight.chunk(blocks, dim=0):
         nn.init.xavier_uniform_(block, gain=gain, generator=generator)
     return weight
+
+
+@torch.no_grad()
+def joint_glorot_(
+    *weights: Tensor, blocks: int = 1, gain: float = 1.0, generator: Generator = None
+) -> None:
+    """Fill weights of several inputs Glorot uniform as one dense layer over all of them.
+
+    Args:
+        *weights: one weight (rows, columns) per input, all with the same rows.
+        blocks: dense layers stacked along the rows, each with a fan-out of its own.
+        gain: factor on the bound.
+        generator: source of the draws.
+    """
+    fan_in = sum(weight.shape[1] for weight in weights)
+    bound = gain * math.sqrt(6 / (fan_in + weights[0].shape[0] / blocks))
+    for weight in weights:
+        nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
+def glorot_truncated_(weight: Tensor, generator: Generator = None) -> Tensor:
+    """Fill Glorot normal as Keras does: cut at two deviations, and widened to keep the variance."""
+    fan_out, fan_in = weight.shape
+    std = math.sqrt(2 / (fan_in + fan_out)) / 0.87962566103423978  # deviation of a cut normal
+    return nn.init.trunc_normal_(weight, 0.0, std, -2 * std, 2 * std, generator)

@@ -10,7 +10,7 @@ from torch import nn
 import tauflow.cells
 from tauflow.cells import ACTIVATIONS, AbstractCell
 from tauflow.errors import ArgumentError, ModelFileError, OptionError
-from tauflow.models import SequenceModel
+from tauflow.models import ConvolutionalSequenceModel, IPNet, SeFT, SequenceModel, Transformer
 from tauflow.registry import Registry
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import AbstractWiring, wiring_from_dict
@@ -23,7 +23,15 @@ _CELLS: list[type[nn.Module]] = [
     and not inspect.isabstract(exported)
 ]
 
-_MODULES: list[type[nn.Module]] = [*_CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
+_MODELS: list[type[nn.Module]] = [
+    SequenceModel,
+    ConvolutionalSequenceModel,
+    Transformer,
+    IPNet,
+    SeFT,
+]
+
+_MODULES: list[type[nn.Module]] = [*_CELLS, *SEQUENCE_MODULES, RNN, *_MODELS]
 
 CLASSES: Registry[type[nn.Module]] = Registry(
     "class of modules", {module.__name__: module for module in _MODULES}
@@ -35,11 +43,11 @@ def describe(module: nn.Module) -> dict[str, Any]:
     """Return how a module was built, as data that JSON can hold.
 
     Args:
-        module: a cell, a sequence module or a :class:`~tauflow.models.SequenceModel`.
+        module: a cell, a sequence module or a model of :mod:`tauflow.models`.
 
     Returns:
         ``{"class": name, "options": {...}}``, where an option that is itself a module is described
-        alike, and a wiring is ``{"wiring": wiring.to_dict()}``.
+        alike, a wiring is ``{"wiring": wiring.to_dict()}``, and a tuple a list.
 
     Raises:
         ArgumentError: the module, or a part of it, is of a class that is not tauflow's, or one of
@@ -92,6 +100,8 @@ def rebuild(description: Mapping[str, Any]) -> Any:
 def _described(owner: str, option: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, list | tuple):
+        return [_described(owner, option, item) for item in value]
     if isinstance(value, AbstractWiring):
         return {"wiring": value.to_dict()}
     if isinstance(value, nn.Module):
@@ -111,6 +121,8 @@ def _described(owner: str, option: str, value: Any) -> Any:
 
 
 def _rebuilt(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_rebuilt(item) for item in value)
     if not isinstance(value, dict):
         return value
     return wiring_from_dict(value["wiring"]) if set(value) == {"wiring"} else rebuild(value)

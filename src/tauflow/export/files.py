@@ -28,7 +28,7 @@ def save(module: nn.Module, path: _Path) -> None:
     training mode nor ``requires_grad`` is kept.
 
     Args:
-        module: a cell, a sequence module or a :class:`~tauflow.models.SequenceModel`.
+        module: a cell, a sequence module or a model of :mod:`tauflow.models`.
         path: the file, by convention ending in ``.safetensors``; its folder must exist.
 
     Raises:

@@ -104,9 +104,9 @@ def from_ncps(
     if isinstance(target, SequenceModel):
         _copy(target.head.weight, tensors.take("fc.weight"), "fc.weight")
         _copy(target.head.bias, tensors.take("fc.bias"), "fc.bias")
-        _fill(target.rnn.cell, tensors)
-    else:
-        _fill(target.cell, tensors)
+    body = target.rnn if isinstance(target, SequenceModel) else target
+    assert isinstance(body, SequenceModule)
+    _fill(body.cell, tensors)
     tensors.finish()
     if isinstance(source, nn.Module):
         target.train(source.training)

@@ -134,7 +134,7 @@ class _FusedNeuronal(torch.autograd.Function):
         g_out = f.new_zeros(T, B, N) if g_out is None else g_out
         g_h = f.new_zeros(B, N) if g_last is None else g_last.contiguous().clone()
         g_z, g_delta = torch.empty_like(f), f.new_empty(B, T)
-        g_neurons = f.new_zeros(slice_count(B), 2, N)
+        g_neurons = f.new_zeros(slice_count(B), 2, N, dtype=torch.float64)  # sums over all steps
         run_slices(
             neuronal_backward,
             B,
@@ -145,6 +145,6 @@ class _FusedNeuronal(torch.autograd.Function):
             *_arrays(states, f, g_out, g_h, g_z, g_delta, g_neurons),
         )
         g_drive = g_z.view(T, run.substeps, B, N).sum(1)
-        g_A, g_leak = g_neurons.sum(0)
+        g_A, g_leak = g_neurons.sum(0).to(f.dtype)
         g_W = g_z.view(-1, N).T @ states[:-1].view(-1, N)
         return None, g_drive, g_h, g_delta, g_W, g_drive.sum((0, 1)), g_A, g_leak

@@ -10,15 +10,18 @@ from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
 
+from .stateless import AbstractStatelessModel
+
 
 class SequenceModel(nn.Module, metaclass=RecordedMeta):
-    r"""A recurrent body and a dense head, :math:`y = W_o h + b_o` at every step it returns.
+    r"""A body and a dense head, :math:`y = W_o h + b_o` at every step it returns.
 
     Follows the contract of its body: ``y, h = model(x, hx, dt=..., t=..., mask=..., lengths=...,
     observed=...)``. With a body that returns sequences, y is (B, T, O), else (B, O).
 
     Args:
-        rnn: the body.
+        rnn: the body, a sequence module or a whole model such as
+            :class:`~tauflow.models.Transformer`.
         output_size: O.
         head_init: ``"torch"`` (the default of ``torch.nn.Linear``), ``"keras"`` (Glorot uniform,
             zero bias) or ``"truncated-0.05"`` (truncated normal of standard deviation 0.05, zero
@@ -27,9 +30,15 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
 
     options: dict[str, Any]
 
-    def __init__(self, rnn: SequenceModule, output_size: int, *, head_init: str = "torch") -> None:
+    def __init__(
+        self,
+        rnn: SequenceModule | AbstractStatelessModel,
+        output_size: int,
+        *,
+        head_init: str = "torch",
+    ) -> None:
         super().__init__()
-        if not isinstance(rnn, SequenceModule):
+        if not isinstance(rnn, SequenceModule | AbstractStatelessModel):
             raise ArgumentError(
                 f"rnn must be a sequence module such as tauflow.LTC, got {type(rnn).__name__}. "
                 "Wrap a cell with tauflow.RNN(cell)."

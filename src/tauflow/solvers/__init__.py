@@ -1,10 +1,13 @@
-"""Solvers for one gap of time: explicit Runge-Kutta tables and the semi-implicit fused step."""
+"""Solvers for one gap of time: explicit tables, the semi-implicit fused step, adaptive steps."""
 
+from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
 from .explicit import integrate
 from .semilinear import SOLVERS, integrate_semilinear
 from .tableau import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau
+from .torchode_steps import SolverStatistics
 
 __all__ = [
+    "ADAPTIVE_METHODS",
     "EULER",
     "HEUN",
     "MIDPOINT",
@@ -12,6 +15,9 @@ __all__ = [
     "SOLVERS",
     "TABLEAUS",
     "ButcherTableau",
+    "SolverStatistics",
     "integrate",
+    "integrate_adaptive",
+    "integrate_path",
     "integrate_semilinear",
 ]

@@ -8,12 +8,17 @@ import tauflow
 from tauflow.cells import (
     AbstractCell,
     CfCCell,
+    CoRNNCell,
     ElmanCell,
     EulerGRUCell,
     EulerLSTMCell,
+    ExpRNNCell,
     GNODECell,
     GRUCell,
+    HiPPOCell,
     LEMCell,
+    LipschitzRNNCell,
+    LMUCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
@@ -23,6 +28,7 @@ from tauflow.cells import (
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.export import describe, rebuild
 from tauflow.export.describe import CLASSES
+from tauflow.models import ConvolutionalSequenceModel, IPNet, SeFT, Transformer
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings.explicit import ExplicitWiring
 
@@ -40,6 +46,11 @@ MODULES = [
     EulerGRUCell(3, 4, tau=2.0, initial_state="affine"),
     EulerLSTMCell(3, 4, substeps=2),
     LEMCell(3, 4, scheme="forward", init="kaiming", initial_state="learned"),
+    CoRNNCell(3, 4, step_size=0.2, implicit_damping=True),
+    LipschitzRNNCell(3, 4, solver="midpoint", eps=0.3),
+    LMUCell(3, 4, order=5, theta=9.0, discretisation="euler", input_to_hidden=False),
+    HiPPOCell(3, 4, measure="lagt", order=2, step_size=0.5),
+    ExpRNNCell(3, 4, init="henaff", append_dt=True),
     tauflow.LTC(3, ExplicitWiring([[1, -1], [0, 1]], [[1, 0]] * 3), return_sequences=False),
     tauflow.NeuronalLTC(3, 4, substeps=2),
     tauflow.CfC(3, 4, num_layers=2, bidirectional=True, dropout=0.1, proj_size=2, mode="no_gate"),
@@ -52,8 +63,20 @@ MODULES = [
     tauflow.EulerGRU(3, 4, solver="rk4"),
     tauflow.EulerLSTM(3, 4, tau=0.5),
     tauflow.LEM(3, 4, substeps=2),
+    tauflow.CoRNN(3, 4, gamma=1.0),
+    tauflow.LipschitzRNN(3, 4, beta=0.6, num_layers=2),
+    tauflow.LMU(3, 4, theta=12.0),
+    tauflow.HiPPO(3, 4, timestamped=True),
+    tauflow.ExpRNN(3, 4),
     RNN(CfCCell(3, 4), num_layers=2),
     tauflow.SequenceModel(RNN(LTCCell(3, NCP), bidirectional=True), 5, head_init="keras"),
+    ConvolutionalSequenceModel(
+        tauflow.LTC(5, NCP), (2, 6, 7), layers=((3, 3, 2), (4, 2, 1)), dense=(6, 5)
+    ),
+    tauflow.SequenceModel(Transformer(3, 8, layers=1, longest=10.0), 2),
+    Transformer(3, 8, heads=2, return_sequences=False),
+    IPNet(3, 4, reference_points=5, horizon=4.0, channel_means=(0.1, -0.2, 0.3)),
+    SeFT(3, 4, phi_size=6, longest=5.0),
 ]
 
 
@@ -78,7 +101,8 @@ def test_a_description_survives_json_and_builds_the_same_module(module):
     same_structure(module, rebuilt)
     rebuilt.load_state_dict(module.state_dict())
     # Equal weights and equal outputs mean that the options without parameters came back too.
-    inputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    features = getattr(getattr(module, "head", None), "image_size", (3,))
+    inputs = torch.randn(2, 4, *features, generator=torch.Generator().manual_seed(0))
     cell = isinstance(module, AbstractCell)
     results = []
     for one in (module.eval(), rebuilt.eval()):

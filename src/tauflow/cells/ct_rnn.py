@@ -1,0 +1,132 @@
+"""Continuous-time recurrent networks and neural ODEs driven by an input."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tauflow.checks import at_least, boolean, one_of, within
+from tauflow.solvers import TABLEAUS, integrate
+
+from .activations import Activation, activation
+from .base import AbstractHoistedCell, Hoisted
+from .initialise import Generator, joint_glorot_
+
+
+class CTRNNCell(AbstractHoistedCell):
+    r"""Continuous-time recurrent network (CT-RNN); without damping, ODE-RNN or neural ODE.
+
+    .. math::
+        \dot h = s \odot \varphi(W_x x + W_h h + b) - \kappa h
+
+    integrated over the gap dt in ``substeps`` equal steps with x held. The defaults are the CT-RNN
+    of the ODE-LSTM paper; ``damping=0`` is its ODE-RNN. The LTC paper's baselines have no scale s
+    (s = 1), one Glorot weight over [x; h], and steps of a fixed length (``step_size``): with them
+    the result does not depend on the gap, and the cell is no flow.
+
+    Parameters: D N + N^2 + 2 N; without the scale D N + N^2 + N.
+
+    Source: Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time
+    series", Eq. 1; Funahashi & Nakamura 1993, "Approximation of dynamical systems by continuous
+    time recurrent neural networks"; Hasani et al. 2021, "Liquid Time-constant Networks", for the
+    baselines CT-RNN and neural ODE.
+
+    Differs from the papers: the damping kappa is a rate, as in the first source; the LTC paper
+    writes 1 / tau. Both released codes keep it at 1 and do not train it. The LTC paper divides the
+    sampling period into steps of 1/6; its code takes six steps of 0.1, whatever the gap.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        substeps: solver steps per sample.
+        damping: kappa, per unit of ``dt``, a constant.
+        scale: whether s is trained; else it is 1.
+        init: ``"keras"`` (Glorot uniform input and orthogonal recurrent weights) or ``"tf1"``
+            (Glorot uniform over the joint weight of [x; h]); b = 0 and s = 1 in both.
+        step_size: length of every solver step, in place of dt / substeps; the gap is then ignored.
+        clip: the state is clipped to [-clip, clip] after every solver step.
+    """
+
+    paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        activation: str | Activation = "tanh",
+        solver: str = "rk4",
+        substeps: int = 3,
+        damping: float = 1.0,
+        scale: bool = True,
+        init: str = "keras",
+        step_size: float | None = None,
+        clip: float | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.phi = _activation(activation)
+        self.solver = one_of(TABLEAUS, solver=solver)
+        self.substeps = at_least(1, substeps=substeps)
+        self.damping = within(0.0, math.inf, damping=damping)
+        self.init = one_of(("keras", "tf1"), init=init)
+        self.step_size = None if step_size is None else within(1e-12, math.inf, step_size=step_size)
+        self.clip = None if clip is None else within(1e-12, math.inf, clip=clip)
+        self.uses_dt = step_size is None
+        self.is_flow = step_size is None and clip is None
+        self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.W_h = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.b = nn.Parameter(torch.empty(hidden_size))
+        self.s: nn.Parameter | None = None
+        if boolean(scale=scale):
+            self.s = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw the weights as ``init`` says; b = 0, s = 1."""
+        if self.init == "keras":
+            nn.init.xavier_uniform_(self.W_x, generator=generator)
+            nn.init.orthogonal_(self.W_h, generator=generator)
+        else:
+            joint_glorot_(self.W_x, self.W_h, generator=generator)
+        nn.init.zeros_(self.b)
+        if self.s is not None:
+            nn.init.ones_(self.s)
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the input's share of the argument of phi, the time to cover, and W_h^T."""
+        span = dt if self.step_size is None else torch.full_like(dt, self.substeps * self.step_size)
+        return Hoisted((x @ self.W_x.T + self.b, span), (self.W_h.T,))
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        drive: Float[Tensor, "B S"],
+        span: Float[Tensor, "B 1"],
+        W_h_T: Float[Tensor, "S S"],
+    ) -> Float[Tensor, "B S"]:
+        """Integrate over ``span``, holding the input."""
+
+        def field(at: Tensor) -> Tensor:
+            f = self.phi(torch.addmm(drive, at, W_h_T))
+            f = f if self.s is None else self.s * f
+            return torch.sub(f, at, alpha=self.damping) if self.damping else f
+
+        tableau, substeps = TABLEAUS[self.solver], self.substeps
+        if self.clip is None:
+            return integrate(field, h, span, tableau=tableau, substeps=substeps)
+        for _ in range(substeps):
+            after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
+            h = after.clamp(-self.clip, self.clip)
+        return h
+
+
+_activation = activation  # the constructor's argument of the same name hides it

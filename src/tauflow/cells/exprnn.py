@@ -1,0 +1,117 @@
+"""The recurrent cell with an orthogonal matrix, the exponential of a skew-symmetric one."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tauflow.checks import one_of
+
+from .base import Hoisted
+from .gap_feature import AbstractGapFeatureCell
+from .initialise import Generator
+
+
+def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tensor, "*batch N"]:
+    """Return ``sign(z) relu(|z| + b)``, which keeps signs and shifts magnitudes."""
+    return torch.sign(z) * torch.relu(torch.abs(z) + b)
+
+
+class ExpRNNCell(AbstractGapFeatureCell):
+    r"""Recurrent cell whose recurrent matrix is orthogonal, for gradients that keep their length.
+
+    .. math::
+        h' = \text{modrelu}(W_x x + Q h), \qquad Q = \exp(S - S^\top), \qquad
+        \text{modrelu}(z) = \text{sign}(z) \max(|z| + b, 0)
+
+    S is strictly upper triangular; the parameter ``S`` holds its N (N - 1) / 2 entries, row by row.
+    Q, a rotation, is built once for a sequence. The state is h, (B, N).
+
+    Parameters: N (N - 1) / 2 + N F + N with F = D features, or D + 1 with ``append_dt``.
+
+    Source: Lezcano-Casado & Martínez-Rubio 2019, "Cheap orthogonal constraints in neural networks:
+    a simple parametrization of the orthogonal and unitary group".
+
+    Differs from the released code: it keeps all of S and reads the part above the diagonal, and
+    multiplies from the other side, so that its Q is ours transposed.
+
+    The authors train S at a tenth of the learning rate of the rest. Parameter groups do that::
+
+        slow = [p for name, p in model.named_parameters() if name.split(".")[-1] == "S"]
+        rest = [p for name, p in model.named_parameters() if name.split(".")[-1] != "S"]
+        groups = [{"params": rest}, {"params": slow, "lr": 0.1 * lr}]
+        optimizer = torch.optim.RMSprop(groups, lr=lr)
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        init: S starts with blocks that turn pairs of neurons, ``"cayley"`` by the tangents of half
+            of an angle from U(0, pi/2), backwards, ``"henaff"`` by an angle from U(-pi, pi).
+        append_dt: whether the gap is appended to the input as a feature.
+    """
+
+    paper: ClassVar[str] = "Lezcano-Casado & Martínez-Rubio 2019, Cheap orthogonal constraints"
+    places: Tensor
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, init: str = "cayley", append_dt: bool = False
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt)
+        self.init = one_of(("cayley", "henaff"), init=init)
+        N = self.hidden_size
+        self.W_x = nn.Parameter(torch.empty(N, self.feature_size))
+        self.S = nn.Parameter(torch.empty(N * (N - 1) // 2))
+        self.b = nn.Parameter(torch.empty(N))
+        self.register_buffer("places", _places(N), persistent=False)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw W_x Kaiming normal, b from U(-0.01, 0.01), S as ``init`` says (the code)."""
+        nn.init.kaiming_normal_(self.W_x, nonlinearity="relu", generator=generator)
+        self.b.uniform_(-0.01, 0.01, generator=generator)
+        pairs = torch.arange(0, self.hidden_size - 1, 2, device=self.S.device)
+        low, high = (0.0, math.pi / 2) if self.init == "cayley" else (-math.pi, math.pi)
+        angles = self.S.new_empty(len(pairs)).uniform_(low, high, generator=generator)
+        if self.init == "cayley":  # -sqrt((1 - cos) / (1 + cos))
+            angles = -torch.tan(angles / 2)
+        self.S.zero_()
+        self.S[self.places[pairs, pairs + 1]] = angles
+
+    @property
+    def Q(self) -> Float[Tensor, "N N"]:
+        """The orthogonal matrix."""
+        entries = torch.cat([self.S, -self.S, self.S.new_zeros(1)])
+        rotation: Tensor = torch.linalg.matrix_exp(entries[self.places])
+        return rotation
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the input's share, (*batch, N), and Q transposed."""
+        return Hoisted((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        drive: Float[Tensor, "B N"],
+        Q_T: Float[Tensor, "N N"],
+        b: Float[Tensor, " N"],
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after a new input."""
+        return modrelu(drive + h @ Q_T, b)
+
+
+def _places(size: int) -> Tensor:
+    """Return where each entry of ``S - S^T`` stands in [S, -S, 0]."""
+    count = size * (size - 1) // 2
+    row, column = torch.triu_indices(size, size, offset=1)
+    places = torch.full((size, size), 2 * count)
+    places[row, column] = torch.arange(count)
+    places[column, row] = torch.arange(count) + count
+    return places

@@ -1,0 +1,187 @@
+"""The HiPPO cells: a memory that projects its input's past on polynomials, and a gated state."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, boolean, one_of, positive
+from tauflow.errors import ArgumentError
+
+from .base import Hoisted
+from .gap_feature import AbstractGapFeatureCell
+from .initialise import Generator, torch_uniform_
+from .polynomial_memory import laguerre, scaled_legendre_flow, zero_order_hold
+
+
+class HiPPOCell(AbstractGapFeatureCell):
+    r"""Recurrent cell around a HiPPO memory of one learned signal u.
+
+    .. math::
+        u = w_x \cdot x + w_h \cdot h + b_u, \qquad m' = \text{memory}(m, u)
+
+        h' = (1 - g)\, h + g \tanh(W_x x + W_m m' + b), \qquad
+        g = \sigma(V_x x + V_m m' + c)
+
+    ``measure="legs"`` weighs the whole past alike. Sample k + 1, k = 1, 2, ..., is a bilinear step,
+
+    .. math::
+        m' = (I - A / 2k)^{-1} \left( (I + A / 2k)\, m + B u / k \right), \qquad
+        A_{ij} = \begin{cases} -\sqrt{(2i + 1)(2j + 1)} & i > j \\ -(i + 1) & i = j \\ 0 & i < j
+        \end{cases}, \quad B_i = \sqrt{2i + 1}
+
+    and the first sample sets m = (u, 0, ...). The number k of samples so far is part of the state,
+    so that masked steps do not count. With ``timestamped`` the clock is the time t instead, counted
+    from the beginning of the sequence, and 1 / k becomes dt / (t + dt): the memory then spreads
+    over time rather than over samples, and knows no unit of time. A sample at t = 0 sets
+    m = (u, 0, ...).
+
+    ``measure="lagt"`` forgets exponentially: A = 1/2 I - (lower triangle of ones), B = 1, with the
+    input held for ``step_size`` per sample, whatever its gap.
+
+    The state is [h; m; k] or [h; m; t], (B, N + P + 1), and [h; m], (B, N + P), for ``"lagt"``.
+    Rows of W_x, W_m and b: first the candidate's, then the gate's (V and c above). ``append_dt``
+    lets the cell feel the gap as a feature.
+
+    Parameters: F + N + 1 + 2 (N (F + P) + N) with F = D features, or D + 1 with ``append_dt``.
+
+    Source: Gu et al. 2020, "HiPPO: recurrent memory with optimal polynomial projections", and its
+    released code (one memory, gate "G").
+
+    Differs from the released code, which keeps the matrices of the first 1024 steps and repeats the
+    last of them from there on: ours are exact for any k. Its matrices are those above; as B = -A
+    e_0, they are applied here as one triangular solve on m - u e_0, in O(P log P). A state held in
+    less than single precision would lose count.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        measure: ``"legs"`` or ``"lagt"``.
+        order: P, number of polynomials; by default N.
+        timestamped: whether ``"legs"`` measures the past by time, not by samples.
+        step_size: time of one sample for ``"lagt"``; 0.01 by default.
+        append_dt: whether the gap is appended to the input as a feature.
+    """
+
+    paper: ClassVar[str] = "Gu et al. 2020, HiPPO: recurrent memory"
+    A: Tensor
+    B: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        measure: str = "legs",
+        order: int | None = None,
+        timestamped: bool = False,
+        step_size: float | None = None,
+        append_dt: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt)
+        self.measure = one_of(("legs", "lagt"), measure=measure)
+        self.order = self.hidden_size if order is None else at_least(1, order=order)
+        self.timestamped = boolean(timestamped=timestamped)
+        self.uses_dt = append_dt or timestamped
+        if measure == "legs" and step_size is not None:
+            raise ArgumentError(
+                f"step_size={step_size!r} does nothing with measure='legs', whose memory has no "
+                "unit of time. Leave it out, or choose measure='lagt'."
+            )
+        if measure == "lagt":
+            if timestamped:
+                raise ArgumentError(
+                    "timestamped=True needs measure='legs'; measure='lagt' takes one step of "
+                    "step_size per sample."
+                )
+            self.step_size = positive(step_size=0.01 if step_size is None else step_size)
+            discrete = zero_order_hold(*laguerre(self.order), self.step_size)
+            for name, constant in zip("AB", discrete, strict=True):
+                constant = constant.to(torch.get_default_dtype())
+                self.register_buffer(name, constant, persistent=False)
+        N, features = self.hidden_size, self.feature_size
+        self.w = nn.Parameter(torch.empty(features + N))
+        self.b_u = nn.Parameter(torch.empty(1))
+        self.W_x = nn.Parameter(torch.empty(2 * N, features))
+        self.W_m = nn.Parameter(torch.empty(2 * N, self.order))
+        self.b = nn.Parameter(torch.empty(2 * N))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw as the released code does.
+
+        w Kaiming uniform with gain 1; the candidate's blocks of W_x and W_m Glorot normal, each
+        with its own fan-in; the gate's together Kaiming normal with gain 1; biases as in
+        ``torch.nn.Linear``.
+        """
+        N, fan_in = self.hidden_size, self.feature_size + self.order
+        bound = math.sqrt(3 / len(self.w))
+        self.w.uniform_(-bound, bound, generator=generator)
+        torch_uniform_(self.b_u, len(self.w), generator)
+        for weight in (self.W_x, self.W_m):
+            nn.init.xavier_normal_(weight[:N], generator=generator)
+            weight[N:].normal_(0.0, 1 / math.sqrt(fan_in), generator=generator)
+        torch_uniform_(self.b, fan_in, generator)
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The hidden state h, the memory m, and its clock: samples k or time t so far."""
+        parts = {"h": self.hidden_size, "m": self.order}
+        if self.measure == "legs":
+            parts["t" if self.timestamped else "k"] = 1
+        return parts
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the input's share of candidate, gate and memory, and the weights on the state."""
+        features, width = self.features(x, dt), self.feature_size
+        if self.measure == "lagt":
+            weight, bias = self._joint_weight()
+            return Hoisted((features @ weight[:, :width].T + bias,), (weight[:, width:].T,))
+        u = (features @ self.w[:width]).unsqueeze(-1) + self.b_u
+        drive = features @ self.W_x.T + self.b
+        clock = (dt,) if self.timestamped else ()
+        return Hoisted((drive, u, *clock), (self.w[width:].unsqueeze(-1), self.W_m.T))
+
+    def _joint_weight(self) -> tuple[Float[Tensor, "K J"], Float[Tensor, " K"]]:
+        """Return the map from [x; h; m] to candidate, gate (before tanh and sigma) and new m."""
+        N, P, width = self.hidden_size, self.order, self.feature_size
+        memory = F.pad(torch.outer(self.B, self.w), (0, P)) + F.pad(self.A, (width + N, 0))
+        gates = F.pad(self.W_x, (0, N + P)) + self.W_m @ memory
+        shift = self.B * self.b_u
+        return torch.cat([gates, memory]), torch.cat([self.b + self.W_m @ shift, shift])
+
+    def advance(
+        self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B K"], *rest: Tensor
+    ) -> Float[Tensor, "B S"]:
+        """Return the state after a new input."""
+        N = self.hidden_size
+        if self.measure == "lagt":
+            (weight,) = rest
+            gates, m = (drive + h @ weight).split([2 * N, self.order], dim=-1)
+            return torch.cat([self._gated(h[..., :N], gates), m], dim=-1)
+        u, *gap, w_h, W_m = rest
+        h, m, clock = h.split([N, self.order, 1], dim=-1)
+        if self.timestamped:
+            now = clock + gap[0]
+            first = now <= 0
+            share = gap[0] / torch.where(first, torch.ones_like(now), now)
+        else:
+            now = clock + 1
+            count = clock.detach().round()  # a number of samples, to which nothing is sensitive
+            first, share = count < 1, 1 / count.clamp(min=1)
+        m = scaled_legendre_flow(m, u + h @ w_h, share, first)
+        return torch.cat([self._gated(h, drive + m @ W_m), m, now], dim=-1)
+
+    @staticmethod
+    def _gated(h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B N"]:
+        candidate, gate = gates.chunk(2, dim=-1)
+        return torch.lerp(h, torch.tanh(candidate), torch.sigmoid(gate))

@@ -1,0 +1,167 @@
+"""The Legendre memory unit."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, boolean, one_of, within
+
+from .base import Hoisted
+from .gap_feature import AbstractGapFeatureCell
+from .initialise import Generator, glorot_truncated_
+from .polynomial_memory import forward_euler, legendre_window, zero_order_hold
+
+_DISCRETISATIONS = {"zoh": zero_order_hold, "euler": forward_euler}
+
+
+class LMUCell(AbstractGapFeatureCell):
+    r"""Legendre memory unit: a linear delay line of the last theta steps, and a tanh that reads it.
+
+    .. math::
+        u = e_x \cdot x + e_h \cdot h + e_m \cdot m, \qquad m' = \bar A m + \bar B u
+
+        h' = \tanh(W_x x + W_h h + W_m m')
+
+        A_{ij} = \frac{2 i + 1}{\theta}
+            \begin{cases} -1 & i < j \\ (-1)^{i - j + 1} & i \ge j \end{cases}, \qquad
+        B_i = \frac{(2 i + 1) (-1)^i}{\theta}
+
+    A and B are constants; their discrete forms are computed in double precision for a step of 1.
+    A delayed signal reads as :math:`u(t - s) = \sum_i P_i(2 s / \theta - 1)\, m_i(t)` with the
+    Legendre polynomials P_i. The state is [h; m], (B, N + P). Every sample is one step, whatever
+    its gap; ``append_dt`` lets the cell feel the gap.
+
+    Parameters: F + N + P + N F + N² + N P with F = D features, or D + 1 with ``append_dt``; less N
+    (e_h), P (e_m) and N F (W_x) where these are left out.
+
+    Source: Voelker et al. 2019, "Legendre memory units: continuous-time representation in recurrent
+    neural networks", Eqs. 1 to 7.
+
+    Differs from the later released code (keras-lmu), which leaves out e_h, e_m and W_x unless told
+    otherwise and lets any cell read the memory, and from the LMU in HiPPO's code, which gates the
+    update of h. Here all products of a step are fused into one with [h; m].
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        order: P, number of polynomials; by default N.
+        theta: length of the remembered window in steps, at least 1.
+        discretisation: ``"zoh"`` (exact for a held input) or ``"euler"``, whose memory grows
+            without bound unless theta is several times the order.
+        hidden_to_memory: whether the state feeds the memory (e_h).
+        memory_to_memory: whether the memory feeds itself (e_m).
+        input_to_hidden: whether the input feeds the state beside the memory (W_x).
+        init: ``"lmu"`` (the paper's code) or ``"hippo"`` (that of HiPPO: at first the memory is a
+            plain delay line of the sum of the inputs, and the state reads nothing else).
+        append_dt: whether the gap is appended to the input as a feature.
+    """
+
+    paper: ClassVar[str] = "Voelker et al. 2019, Legendre memory units"
+    A: Tensor
+    B: Tensor
+    e_h: nn.Parameter | None
+    e_m: nn.Parameter | None
+    W_x: nn.Parameter | None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        order: int | None = None,
+        theta: float = 100.0,
+        discretisation: str = "zoh",
+        hidden_to_memory: bool = True,
+        memory_to_memory: bool = True,
+        input_to_hidden: bool = True,
+        init: str = "lmu",
+        append_dt: bool = False,
+    ) -> None:
+        super().__init__(input_size, hidden_size, append_dt=append_dt)
+        self.order = self.hidden_size if order is None else at_least(1, order=order)
+        self.theta = within(1.0, math.inf, theta=theta)
+        self.discretisation = one_of(_DISCRETISATIONS, discretisation=discretisation)
+        self.init = one_of(("lmu", "hippo"), init=init)
+        discretise = _DISCRETISATIONS[discretisation]
+        for name, constant in zip(
+            "AB", discretise(*legendre_window(self.order), 1 / theta), strict=True
+        ):
+            constant = constant.to(torch.get_default_dtype())
+            self.register_buffer(name, constant, persistent=False)
+        N, P, features = self.hidden_size, self.order, self.feature_size
+        self.e_x = nn.Parameter(torch.empty(features))
+        feeds = {
+            "e_h": boolean(hidden_to_memory=hidden_to_memory) and (N,),
+            "e_m": boolean(memory_to_memory=memory_to_memory) and (P,),
+            "W_x": boolean(input_to_hidden=input_to_hidden) and (N, features),
+        }
+        for name, shape in feeds.items():
+            self.register_parameter(name, nn.Parameter(torch.empty(shape)) if shape else None)
+        self.W_h = nn.Parameter(torch.empty(N, N))
+        self.W_m = nn.Parameter(torch.empty(N, P))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw as ``init`` says.
+
+        ``"lmu"``: e_x and e_h LeCun uniform, e_m = 0, W_x, W_h and W_m Glorot normal, truncated at
+        two standard deviations as Keras does. ``"hippo"``: e_x = 1, W_m Glorot normal, the rest 0.
+        """
+        if self.init == "hippo":
+            for parameter in self.parameters():
+                parameter.zero_()
+            self.e_x.fill_(1.0)
+            nn.init.xavier_normal_(self.W_m, generator=generator)
+            return
+        for name, parameter in self.named_parameters():
+            if name == "e_m":
+                parameter.zero_()
+            elif name in ("e_x", "e_h"):
+                bound = math.sqrt(3 / len(parameter))
+                parameter.uniform_(-bound, bound, generator=generator)
+            else:
+                glorot_truncated_(parameter, generator)
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The hidden state h and the memory m."""
+        return {"h": self.hidden_size, "m": self.order}
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the input's share of the new h (before tanh) and m, and the weight on [h; m]."""
+        width = self.feature_size
+        joint = self._joint_weight()
+        return Hoisted((self.features(x, dt) @ joint[:, :width].T,), (joint[:, width:].T,))
+
+    def _joint_weight(self) -> Float[Tensor, "S K"]:
+        """Return the matrix from [x; h; m] to the new h (before tanh) and m."""
+        N, P, width = self.hidden_size, self.order, self.feature_size
+        zeros = self.W_h.new_zeros
+        e_h = zeros(N) if self.e_h is None else self.e_h
+        e_m = zeros(P) if self.e_m is None else self.e_m
+        W_x = zeros(N, width) if self.W_x is None else self.W_x
+        memory = torch.outer(self.B, torch.cat([self.e_x, e_h, e_m])) + F.pad(
+            self.A, (width + N, 0)
+        )
+        hidden = torch.cat([W_x, self.W_h, zeros(N, P)], dim=1) + self.W_m @ memory
+        return torch.cat([hidden, memory])
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        drive: Float[Tensor, "B S"],
+        weight: Float[Tensor, "S S"],
+    ) -> Float[Tensor, "B S"]:
+        """Return [h; m] after a new input."""
+        h, m = (drive + h @ weight).split([self.hidden_size, self.order], dim=-1)
+        return torch.cat([torch.tanh(h), m], dim=-1)

@@ -1,0 +1,152 @@
+"""ODE-LSTM: a gated memory whose output state flows in continuous time."""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tauflow.checks import at_least, finite, one_of
+from tauflow.solvers import TABLEAUS, integrate
+
+from .base import AbstractHoistedCell, Hoisted
+from .ct_rnn import CTRNNCell
+from .gated import lstm_update, shift_forget_gate
+from .initialise import Generator, torch_uniform_
+
+
+class _Defaults(NamedTuple):
+    solver: str
+    substeps: int
+    forget_bias: float
+
+
+_FORMS = {"tensorflow": _Defaults("euler", 4, 3.0), "torch": _Defaults("rk4", 3, 0.0)}
+
+
+class ODELSTMCell(AbstractHoistedCell):
+    r"""ODE-LSTM: an LSTM memory c, untouched by time, and an output state h that flows.
+
+    With i, f, g, o the four blocks of W_x x + W_h h + b:
+
+    .. math::
+        c' = \sigma(f + b_f)\, c + \sigma(i) \tanh(g), \qquad u = \sigma(o) \tanh(c')
+
+    The two published forms differ in the flow over the gap dt that gives h':
+
+    - ``form="tensorflow"`` (all published tables): it starts at the old h, with u as input,
+
+      .. math:: \dot h = s \odot \tanh(W_c u + R_c h + b_c) - h
+
+    - ``form="torch"``: it starts at u and has no input,
+
+      .. math:: \dot h = W_2 \tanh(W_1 h + b_1) + b_2
+
+    The state is [h; c], (B, 2 N); the output is h. A gap of zero leaves h alone in the first form
+    and gives h' = u, a plain LSTM, in the second.
+
+    Parameters: 4 D N + 6 N^2 + 6 N (``"tensorflow"``; the flow is a
+    :class:`~tauflow.cells.ct_rnn.CTRNNCell` named ``flow``), 4 D N + 6 N^2 + 10 N (``"torch"``).
+
+    Source: Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time
+    series", Eqs. 2-7 and Algorithm 1.
+
+    Differs from the paper: its forget bias is 1, that of the TensorFlow code 3, that of the PyTorch
+    code 0. Algorithm 1 starts from the old h, as the first form; Table 1 has the second. The
+    PyTorch code's adaptive solver hands the rows of a batch each other's gaps; the fixed-step
+    solvers do not, and only these are offered.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        form: ``"tensorflow"`` or ``"torch"``.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``; by default ``"euler"``
+            (``"tensorflow"``) or ``"rk4"`` (``"torch"``).
+        substeps: solver steps per sample; by default 4 or 3.
+        forget_bias: b_f, a constant, not a parameter; by default 3 or 0.
+    """
+
+    paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        form: str = "tensorflow",
+        solver: str | None = None,
+        substeps: int | None = None,
+        forget_bias: float | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        default = _FORMS[one_of(_FORMS, form=form)]
+        self.form = form
+        self.solver = default.solver if solver is None else one_of(TABLEAUS, solver=solver)
+        self.substeps = default.substeps if substeps is None else at_least(1, substeps=substeps)
+        self.forget_bias = (
+            default.forget_bias if forget_bias is None else finite(forget_bias=forget_bias)
+        )
+        N = hidden_size
+        self.W_x = nn.Parameter(torch.empty(4 * N, input_size))
+        self.W_h = nn.Parameter(torch.empty(4 * N, N))
+        self.b = nn.Parameter(torch.empty(4 * N))
+        if form == "tensorflow":
+            self.flow = CTRNNCell(N, N, solver=self.solver, substeps=self.substeps)
+        else:
+            self.b_h = nn.Parameter(torch.empty(4 * N))
+            self.W_1, self.W_2 = (nn.Parameter(torch.empty(N, N)) for _ in range(2))
+            self.b_1, self.b_2 = (nn.Parameter(torch.empty(N)) for _ in range(2))
+        self.reset_parameters()
+
+    @property
+    def state_parts(self) -> dict[str, int]:
+        """The output state h and the memory c."""
+        return {"h": self.hidden_size, "c": self.hidden_size}
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw W_x Glorot uniform, W_h orthogonal, b = 0; in the torch form, all as torch does."""
+        if self.form == "torch":
+            for tensor in self.parameters():  # every fan-in but that of W_x, drawn alike, is N
+                torch_uniform_(tensor, self.hidden_size, generator)
+            return
+        nn.init.xavier_uniform_(self.W_x, generator=generator)
+        nn.init.orthogonal_(self.W_h, generator=generator)
+        nn.init.zeros_(self.b)
+        self.flow.reset_parameters(generator)
+
+    def hoist(
+        self,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        observed: Bool[Tensor, "*batch I"] | None = None,
+    ) -> Hoisted:
+        """Return the gates' share of the input, the gap, and the transposed recurrent weights."""
+        b = self.b + self.b_h if self.form == "torch" else self.b
+        gates = x @ self.W_x.T + shift_forget_gate(b, self.forget_bias)
+        first, second = (
+            (self.W_1, self.W_2) if self.form == "torch" else (self.flow.W_x, self.flow.W_h)
+        )
+        return Hoisted((gates, dt), (self.W_h.T, first.T, second.T))
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        gates: Float[Tensor, "B G"],
+        dt: Float[Tensor, "B 1"],
+        W_h_T: Float[Tensor, "N G"],
+        first_T: Float[Tensor, "N N"],
+        second_T: Float[Tensor, "N N"],
+    ) -> Float[Tensor, "B S"]:
+        """Return [h; c] after ``dt``, given the new input."""
+        h, c = h.split(self.hidden_size, dim=-1)
+        c, u = lstm_update(torch.addmm(gates, h, W_h_T), c)
+        if self.form == "tensorflow":
+            h = self.flow.advance(h, torch.addmm(self.flow.b, u, first_T), dt, second_T)
+            return torch.cat([h, c], dim=-1)
+
+        def field(at: Tensor) -> Tensor:
+            return torch.addmm(self.b_2, torch.tanh(torch.addmm(self.b_1, at, first_T)), second_T)
+
+        tableau = TABLEAUS[self.solver]
+        h = integrate(field, u, dt, tableau=tableau, substeps=self.substeps)
+        return torch.cat([h, c], dim=-1)

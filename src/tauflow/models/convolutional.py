@@ -1,0 +1,208 @@
+"""Image sequences: a convolutional head on every frame, and a sequence module on its features."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from tauflow.cells.activations import activation
+from tauflow.checks import at_least, shape_error
+from tauflow.errors import ArgumentError
+from tauflow.recorded import RecordedMeta
+from tauflow.sequence import SequenceModule
+from tauflow.sequence.inputs import Lengths, prepare
+
+from .stateless import check_parameters, empty_state, held, refuse_state
+
+DRIVING_LAYERS = ((24, 5, 2), (36, 5, 2), (48, 3, 2), (64, 3, 1), (64, 3, 1))
+"""Convolutions of the lane-keeping networks: (channels, kernel, stride) each."""
+
+
+class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
+    r"""Convolutions without padding, flattened, then dense layers; an activation after each.
+
+    With channels c_0 (the image's), c_1, ..., kernels k_l and a flattened size F = w_0, dense
+    layers of widths w_1, ... :
+
+    .. math::
+        \text{parameters} = \sum_l (k_l^2 c_{l-1} + 1)\, c_l + \sum_j (w_{j-1} + 1)\, w_j
+
+    Args:
+        image_size: (channels, height, width).
+        layers: (channels, kernel, stride) of each convolution.
+        dense: widths of the dense layers, at least one.
+        activation: after each layer.
+    """
+
+    options: dict[str, Any]
+
+    def __init__(
+        self,
+        image_size: Sequence[int],
+        *,
+        layers: Sequence[Sequence[int]] = DRIVING_LAYERS,
+        dense: Sequence[int] = (64,),
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        self.image_size = _sizes("image_size", image_size, 3)
+        self.activation = activation
+        self.convolutions, self.dense = nn.ModuleList(), nn.ModuleList()
+        channels, height, width = self.image_size
+        for number, layer in enumerate(layers):
+            wide, kernel, stride = _sizes(f"layers[{number}]", layer, 3)
+            if kernel > min(height, width):
+                raise ArgumentError(
+                    f"image_size={self.image_size}: only {height} x {width} positions reach "
+                    f"convolution {number}, whose kernel is {kernel}. Use larger images, or fewer "
+                    "or smaller convolutions."
+                )
+            self.convolutions.append(nn.Conv2d(channels, wide, kernel, stride))
+            channels = wide
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        if len(dense) == 0:
+            raise ArgumentError("dense is empty; name the width of one dense layer at least.")
+        features = channels * height * width
+        for wide in _sizes("dense", dense, len(dense)):
+            self.dense.append(nn.Linear(features, wide))
+            features = wide
+        self.output_size = features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features (N, F) of images (N, C, H, W)."""
+        act = activation(self.activation)
+        for convolution in self.convolutions:
+            images = act(convolution(images))
+        features = images.flatten(1)
+        for layer in self.dense:
+            features = act(layer(features))
+        return features
+
+
+class ConvolutionalSequenceModel(nn.Module, metaclass=RecordedMeta):
+    r"""A convolutional head on every image, a sequence module on the features it finds.
+
+    Follows the one contract, with images for features: x is (B, T, C, H, W), (T, C, H, W) for a
+    single sequence, or a PackedSequence of (C, H, W). Masked images may hold anything.
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Table 3.
+
+    Args:
+        rnn: the sequence module, with as many input features as the head has outputs; or ``None``
+            for a network that sees each image by itself, and carries no state.
+        image_size: (channels, height, width).
+        output_size: width of a linear readout; ``None`` for no readout.
+        layers: (channels, kernel, stride) of each convolution.
+        dense: widths of the dense layers between convolutions and ``rnn``.
+        activation: after each layer of the head.
+    """
+
+    options: dict[str, Any]
+
+    def __init__(
+        self,
+        rnn: SequenceModule | None,
+        image_size: Sequence[int],
+        *,
+        output_size: int | None = None,
+        layers: Sequence[Sequence[int]] = DRIVING_LAYERS,
+        dense: Sequence[int] = (64,),
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        if rnn is not None and not isinstance(rnn, SequenceModule):
+            raise ArgumentError(
+                f"rnn must be a sequence module such as tauflow.LTC, or None, got "
+                f"{type(rnn).__name__}. Wrap a cell with tauflow.RNN(cell)."
+            )
+        self.head = ConvolutionalHead(image_size, layers=layers, dense=dense, activation=activation)
+        if rnn is not None and rnn.input_size != self.head.output_size:
+            raise ArgumentError(
+                f"rnn takes {rnn.input_size} features, but the head has {self.head.output_size}. "
+                f"Build it with input_size={self.head.output_size}, or set dense."
+            )
+        self.rnn = rnn
+        body_size = self.head.output_size if rnn is None else rnn.output_size
+        self.return_sequences = True if rnn is None else rnn.return_sequences
+        self.readout: nn.Linear | None = None
+        if output_size is not None:
+            self.readout = nn.Linear(body_size, at_least(1, output_size=output_size))
+        self.output_size = body_size if output_size is None else output_size
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        dt: Tensor | float | int | None = None,
+        t: Tensor | None = None,
+        mask: Tensor | None = None,
+        lengths: Lengths | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run head, sequence module and readout; see :meth:`tauflow.RNN.forward`.
+
+        Raises:
+            ArgumentError: ``observed`` is given, or ``hx`` to a model without ``rnn``.
+            ShapeError, DtypeError, TimeError: as for :meth:`tauflow.RNN.forward`.
+        """
+        where = f"{type(self).__name__}.forward"
+        if observed is not None:
+            raise ArgumentError(
+                f"{where}: observed marks single features, and the features here come from whole "
+                "images. Mark missing images in mask."
+            )
+        if self.rnn is None:
+            refuse_state(where, hx)
+        flat, pixels = self._flat(where, x)
+        inputs = prepare(
+            where, pixels, flat, dt=dt, t=t, mask=mask, lengths=lengths, goes_on=hx is not None
+        )
+        check_parameters(where, self, inputs.x)
+        images = inputs.x.reshape(-1, *self.head.image_size)
+        features = self.head(images).unflatten(0, inputs.x.shape[:2])
+        if self.rnn is None:
+            y, h = held(features, inputs.mask), empty_state(inputs)
+        else:
+            y, h = self._recurrent(features, hx, inputs.dt, inputs.mask, inputs.batched)
+        if self.readout is not None:
+            y = self.readout(y)
+        return inputs.like_input(y, every_step=self.return_sequences), h
+
+    def _recurrent(
+        self, features: Tensor, hx: Tensor | None, dt: Tensor, mask: Tensor | None, batched: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Run the sequence module on (B, T, F); only states have the form of the caller."""
+        assert self.rnn is not None
+        if batched:
+            y, h = self.rnn(features, hx, dt=dt, mask=mask)
+            return y, h
+        y, h = self.rnn(features[0], hx, dt=dt[0], mask=None if mask is None else mask[0])
+        return y.unsqueeze(0), h
+
+    def _flat(self, where: str, x: Tensor | PackedSequence) -> tuple[Tensor | PackedSequence, int]:
+        """Return the input with each image as one row of features, and their number."""
+        data = x.data if isinstance(x, PackedSequence) else x
+        size = self.head.image_size
+        axes = (4,) if isinstance(x, PackedSequence) else (4, 5)
+        if isinstance(data, Tensor) and (data.ndim not in axes or data.shape[-3:] != size):
+            wanted = ", ".join(map(str, size))
+            raise shape_error(
+                where,
+                "x",
+                data,
+                f"(B, T, {wanted}), or (T, {wanted}) for a single sequence",
+                "The last axes hold channels, height and width; move them with x.permute(...).",
+            )
+        channels, height, width = size
+        flat = data.flatten(-3) if isinstance(data, Tensor) else data
+        packed = x._replace(data=flat) if isinstance(x, PackedSequence) else flat
+        return packed, channels * height * width
+
+
+def _sizes(name: str, values: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return that many positive integers as a tuple."""
+    if not isinstance(values, Sequence) or len(values) != count:
+        raise ArgumentError(f"{name} must hold {count} integers, got {values!r}.")
+    return tuple(at_least(1, **{f"{name}[{i}]": value}) for i, value in enumerate(values))

@@ -1,0 +1,194 @@
+"""Encoders of latent models: what was seen, read from the last sample back to the first."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.cells.initialise import Generator
+from tauflow.sequence import GRU
+from tauflow.sequence.inputs import SequenceInputs
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Irregular samples in the form that latent models read.
+
+    Args:
+        x: (B, T, D), zero where nothing was measured.
+        seen: (B, T, D) bool, what was measured.
+        valid: (B, T) bool, which steps are there.
+        elapsed: (B, T), time since the first valid step, not decreasing.
+    """
+
+    x: Tensor
+    seen: Tensor
+    valid: Tensor
+    elapsed: Tensor
+
+    @classmethod
+    def of(cls, inputs: SequenceInputs) -> "Observations":
+        """Read a call; the gap in front of the first valid step does not count."""
+        x, mask = inputs.x, inputs.mask
+        valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        seen = valid.unsqueeze(-1).expand_as(x)
+        seen = seen if inputs.observed is None else seen & inputs.observed
+        total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small gaps add up
+        first = total.gather(1, valid.int().argmax(dim=1, keepdim=True))
+        elapsed = (total - first).clamp(min=0).to(x.dtype)
+        # Not a product with the mask: what was not measured may be NaN.
+        return cls(torch.where(seen, x, torch.zeros_like(x)), seen, valid, elapsed)
+
+    @property
+    def happens(self) -> Tensor:
+        """Which steps measured anything, (B, T); encoders pass over the others."""
+        return self.seen.any(dim=-1)
+
+    def next_events(self) -> Tensor:
+        """Return when the first measurement at or after each step was, (B, T); inf if none."""
+        times = torch.where(self.happens, self.elapsed, torch.inf)
+        return times.flip(1).cummin(dim=1).values.flip(1)
+
+    def gaps(self) -> Tensor:
+        """Return the time from each measurement to the next one, (B, T); 0 where there is none."""
+        upcoming = self.next_events()[:, 1:]
+        upcoming = torch.cat([upcoming, torch.full_like(self.elapsed[:, :1], torch.inf)], dim=1)
+        known = self.happens & upcoming.isfinite()
+        return torch.where(known, upcoming - self.elapsed, torch.zeros_like(upcoming))
+
+
+def dense_net(sizes: list[int], between: type[nn.Module] = nn.Tanh) -> nn.Sequential:
+    """Return dense layers with an activation between them."""
+    layers: list[nn.Module] = []
+    for width, after in pairwise(sizes):
+        layers += [nn.Linear(width, after), between()]
+    return nn.Sequential(*layers[:-1])
+
+
+def draw_linears_(module: nn.Module, generator: Generator = None) -> None:
+    """Draw every dense layer's weight from N(0, 0.01), and set its bias to zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.1, generator=generator)
+            nn.init.zeros_(part.bias)
+
+
+def split_moments(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation from the two halves of an output."""
+    mean, spread = output.chunk(2, dim=-1)
+    return mean, spread.abs()
+
+
+class RecurrentEncoder(nn.Module):
+    """A GRU that reads [x; seen; gap] backwards; a dense net maps its state to q(z0).
+
+    Args:
+        input_size: features D.
+        hidden_size: neurons of the GRU.
+        latent_size: N.
+        units: neurons of the net's hidden layer.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, latent_size: int, units: int) -> None:
+        super().__init__()
+        self.gru = GRU(2 * input_size + 1, hidden_size, return_sequences=False)
+        self.to_moments = dense_net([hidden_size, units, 2 * latent_size])
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw the GRU as torch does, and the net from N(0, 0.01)."""
+        self.gru.cell.reset_parameters(generator)
+        draw_linears_(self.to_moments, generator)
+
+    def forward(self, seen: Observations) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of q(z0), (B, N) each."""
+        features = [seen.x, seen.seen.to(seen.x.dtype), seen.gaps().unsqueeze(-1)]
+        last, _ = self.gru(torch.cat(features, dim=-1).flip(1), mask=seen.happens.flip(1))
+        return split_moments(self.to_moments(last))
+
+
+class ODERNNEncoder(nn.Module):
+    r"""An ODE-RNN that runs backwards in time, and a dense net from its state to q(z0).
+
+    The state is a pair (y, s) of mean and spread. Between measurements y follows
+    :math:`\dot y = f(y)` and s rests; at a measurement, with c = [y; s; x; seen]:
+
+    .. math::
+        u, r = \sigma(\mathrm{MLP}_{u, r}(c)), \qquad
+        [n; m] = \mathrm{MLP}_n([y \odot r;\; s \odot r;\; x;\; seen])
+
+        y' = (1 - u)\, n + u\, y, \qquad s' = |(1 - u)\, |m| + u\, s|
+
+    The flow takes Euler steps, on a grid that cuts a sequence's whole time into ``steps``.
+
+    Args:
+        input_size: features D.
+        hidden_size: width of y.
+        latent_size: N.
+        units: neurons of the hidden layers of f.
+        layers: hidden layers of f beyond the first.
+        gru_units: neurons of the hidden layers of the gates.
+        steps: cells of the grid.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        latent_size: int,
+        *,
+        units: int,
+        layers: int,
+        gru_units: int,
+        steps: int,
+    ) -> None:
+        super().__init__()
+        self.hidden_size, self.steps = hidden_size, steps
+        self.field = dense_net([hidden_size, *[units] * (layers + 1), hidden_size])
+        width = 2 * (hidden_size + input_size)
+        self.update, self.reset = (dense_net([width, gru_units, hidden_size]) for _ in range(2))
+        self.new_state = dense_net([width, gru_units, 2 * hidden_size])
+        self.to_moments = dense_net([2 * hidden_size, 100, 2 * latent_size])
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw all weights from N(0, 0.01)."""
+        draw_linears_(self, generator)
+
+    def forward(self, seen: Observations) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of q(z0), (B, N) each."""
+        front = seen.next_events()[:, :1]  # from the first measurement back to the first step
+        front = torch.where(front.isfinite(), front, torch.zeros_like(front))
+        gaps = torch.cat([front, seen.gaps()], dim=1)
+        counts, most = self._euler_steps(gaps, seen)
+        inputs = torch.cat([seen.x, seen.seen.to(seen.x.dtype)], dim=-1)
+        happens = seen.happens.unsqueeze(-1)
+        y = s = seen.x.new_zeros(seen.x.shape[0], self.hidden_size)
+        for step in reversed(range(inputs.shape[1])):
+            after = step + 1  # gaps has the front one first
+            y = self._flow_back(y, gaps[:, after, None], counts[:, after, None], most[after])
+            y_new, s_new = self._jump(y, s, inputs[:, step])
+            y = torch.where(happens[:, step], y_new, y)
+            s = torch.where(happens[:, step], s_new, s)
+        y = self._flow_back(y, gaps[:, 0, None], counts[:, 0, None], most[0])
+        return split_moments(self.to_moments(torch.cat([y, s], dim=-1)))
+
+    def _euler_steps(self, gaps: Tensor, seen: Observations) -> tuple[Tensor, list[int]]:
+        """Return the Euler steps of every gap, (B, T + 1), and their maxima over the batch."""
+        span = torch.where(seen.happens, seen.elapsed, torch.zeros_like(seen.elapsed))
+        finest = span.amax(dim=1, keepdim=True) / self.steps
+        finest = torch.where(finest > 0, finest, torch.ones_like(finest))
+        # The grid has floor(gap / finest) points, so one interval less.
+        counts = ((gaps / finest).floor() - 1).clamp(min=1).detach()
+        return counts, [int(most) for most in counts.amax(dim=0).tolist()]
+
+    def _flow_back(self, y: Tensor, gap: Tensor, count: Tensor, most: int) -> Tensor:
+        delta = gap / count
+        for taken in range(most):
+            y = torch.where(taken < count, y - delta * self.field(y), y)
+        return y
+
+    def _jump(self, y: Tensor, s: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        c = torch.cat([y, s, inputs], dim=-1)
+        u, r = torch.sigmoid(self.update(c)), torch.sigmoid(self.reset(c))
+        n, m = self.new_state(torch.cat([y * r, s * r, inputs], dim=-1)).chunk(2, dim=-1)
+        return (1 - u) * n + u * y, ((1 - u) * m.abs() + u * s).abs()

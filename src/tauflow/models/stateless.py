@@ -1,0 +1,166 @@
+"""What models without a state of fixed size share: the library's one call, and its border."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from tauflow.errors import ArgumentError, DtypeError
+from tauflow.recorded import RecordedMeta, changed_options
+from tauflow.sequence.inputs import Lengths, SequenceInputs, prepare
+
+
+class AbstractStatelessModel(nn.Module, metaclass=RecordedMeta):
+    """Base of models that look at a whole sequence at once and so carry no state.
+
+    Called as every sequence module is, ``y, h = model(x, hx=None, *, dt=None, t=None, mask=None,
+    lengths=None, observed=None)``, except that ``hx`` must be ``None``; ``h`` is empty, (B, 0). A
+    subclass sets the class attributes and ``output_size``, and writes :meth:`encode`.
+
+    Args:
+        input_size: features I per time point.
+        output_size: width H of the output.
+        return_sequences: whether the output has one entry per step.
+    """
+
+    paper: ClassVar[str]
+    """Where the model was published."""
+    uses_dt: ClassVar[bool] = True
+    """Whether times change the result."""
+    uses_observed: ClassVar[bool] = False
+    """Whether the model takes the (B, T, I) mask of measured features."""
+
+    options: dict[str, Any]
+    """The arguments the model was built with; recorded automatically."""
+
+    def __init__(self, input_size: int, output_size: int, *, return_sequences: bool) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.output_size = output_size
+        self.return_sequences = return_sequences
+
+    @abstractmethod
+    def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
+        """Return the outputs, (B, T, H), or (B, H) without ``return_sequences``.
+
+        Args:
+            inputs: the call in its one form; x is zero where it was not measured.
+            times: absolute times, (B, T), in the dtype of x; zero where the mask is false.
+        """
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        hx: None = None,
+        *,
+        dt: Tensor | float | int | None = None,
+        t: Tensor | None = None,
+        mask: Tensor | None = None,
+        lengths: Lengths | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run the model.
+
+        Args:
+            x: inputs, as for :meth:`tauflow.RNN.forward`.
+            hx: must be ``None``.
+            dt: gaps; the absolute times are their running sums, the first gap included.
+            t: absolute times, used as they are by models that know absolute time.
+            mask: (B, T) bool, false at steps that are not there.
+            lengths: valid steps of each sequence, (B,).
+            observed: (B, T, I) bool, which features were measured, for models that use it; what
+                was not may hold anything, NaN too.
+
+        Returns:
+            The outputs, and an empty state (B, 0).
+
+        Raises:
+            ShapeError, DtypeError, ArgumentError, TimeError: as for :meth:`tauflow.RNN.forward`,
+                and ``hx`` is not ``None``.
+        """
+        where = f"{type(self).__name__}.forward"
+        refuse_state(where, hx)
+        inputs, times = self._prepared(
+            where, x, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed
+        )
+        y = self.encode(inputs, times)
+        result = inputs.like_input(y, every_step=self.return_sequences)
+        return result, empty_state(inputs)
+
+    def _prepared(
+        self, where: str, x: Tensor | PackedSequence, **times_and_masks: Any
+    ) -> tuple[SequenceInputs, Tensor]:
+        """Return the call in its one form, x zero where it was not measured, and the times."""
+        inputs = prepare(where, self.input_size, x, **times_and_masks)
+        check_parameters(where, self, inputs.x)
+        times = absolute_times(inputs, times_and_masks.get("t"))
+        if inputs.observed is None:
+            return inputs, times
+        if not self.uses_observed:
+            raise ArgumentError(
+                f"{where}: {type(self).__name__} does not model missing features. Fill them in and "
+                "drop observed, or append it to x as features."
+            )
+        x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
+        return replace(inputs, x=x), times
+
+    def extra_repr(self) -> str:
+        """Show the options that differ from their defaults."""
+        return changed_options(self)
+
+
+def refuse_state(where: str, hx: object) -> None:
+    """Raise unless ``hx`` is ``None``."""
+    if hx is not None:
+        raise ArgumentError(
+            f"{where}: hx must be None. This model looks at all samples of a sequence at once and "
+            "carries no state of fixed size from call to call; pass the whole sequence in one."
+        )
+
+
+def empty_state(inputs: SequenceInputs) -> Tensor:
+    """Return the state of a model that has none, (B, 0), or (0,) for a single sequence."""
+    return inputs.x.new_zeros((inputs.x.shape[0], 0) if inputs.batched else (0,))
+
+
+def check_parameters(where: str, model: nn.Module, x: Tensor) -> None:
+    """Raise unless the input has the dtype and device of the model's parameters."""
+    own = next(model.parameters())
+    if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise DtypeError(
+            f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
+            f"input with x.to({own.dtype}), or the model with .to({x.dtype})."
+        )
+    if x.device != own.device:
+        raise ArgumentError(
+            f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
+            f"input with x.to({str(own.device)!r}), or the model with .to({str(x.device)!r})."
+        )
+
+
+def absolute_times(inputs: SequenceInputs, t: Tensor | None) -> Tensor:
+    """Return the times of the samples, (B, T), in the dtype of x; zero where the mask is false."""
+    steps = inputs.x.shape[:2]
+    gaps = inputs.dt.squeeze(-1)
+    times = gaps.cumsum(1) if t is None else t.reshape(steps).to(inputs.x.dtype)
+    return times if inputs.mask is None else times.masked_fill(~inputs.mask, 0.0)
+
+
+def held(y: Tensor, mask: Tensor | None) -> Tensor:
+    """Return outputs (B, T, H) that repeat the last valid one at masked steps; zero before any."""
+    if mask is None:
+        return y
+    steps = torch.arange(y.shape[1], device=y.device).expand(y.shape[:2])
+    latest = torch.where(mask, steps, -1).cummax(1).values.unsqueeze(-1)
+    return y.gather(1, latest.clamp(min=0).expand_as(y)).masked_fill(latest < 0, 0.0)
+
+
+def measured(inputs: SequenceInputs) -> Tensor:
+    """Return which features of which steps are there, (B, T, I) bool."""
+    there = inputs.observed
+    if there is None:
+        there = torch.ones_like(inputs.x, dtype=torch.bool)
+    return there if inputs.mask is None else there & inputs.mask.unsqueeze(-1)

@@ -1,0 +1,351 @@
+"""What latent models share: a posterior of the first state, its paths, and their loss."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from tauflow.batch import SequenceBatch
+from tauflow.cells.initialise import Generator
+from tauflow.checks import at_least, boolean, one_of, within
+from tauflow.errors import ArgumentError, DtypeError
+from tauflow.recorded import RecordedMeta, changed_options
+from tauflow.sequence.inputs import Lengths, SequenceInputs, prepare
+from tauflow.training.losses import LOSSES
+
+from .latent_encoders import Observations, dense_net, draw_linears_
+
+OBJECTIVES = ("reconstruction", "classification", "both")
+
+
+@dataclass(frozen=True, eq=False)
+class LatentPaths:
+    """Paths drawn from the posterior, for K samples of its first state.
+
+    Args:
+        mean: of q(z0), (B, N).
+        std: of q(z0), (B, N).
+        elapsed: times of the steps since z0, (B, T).
+        z0: samples of the first state, (K, B, N).
+        latent: states at the steps, (K, B, T, N).
+        reconstruction: decoded states, (K, B, T, D).
+        logits: classification, (K, B, C), or (K, B, T, C) per step; None without a head. K is 1
+            where the head reads the posterior's mean.
+        evaluations: calls of the generative field; 0 without one.
+    """
+
+    mean: Tensor
+    std: Tensor
+    elapsed: Tensor
+    z0: Tensor
+    latent: Tensor
+    reconstruction: Tensor
+    logits: Tensor | None
+    evaluations: int
+
+
+@dataclass(frozen=True, eq=False)
+class VariationalLoss:
+    """A loss to minimise, and what it is made of.
+
+    Args:
+        loss: the sum, with a graph.
+        log_likelihood: mean over samples and sequences.
+        kl: divergence of the posterior from the prior, mean over latent dimensions and sequences.
+        squared_error: of the reconstruction, mean as the log-likelihood's.
+        classification: cross entropy, or None without a head.
+        paths: what it was computed from.
+    """
+
+    loss: Tensor
+    log_likelihood: Tensor
+    kl: Tensor
+    squared_error: Tensor
+    classification: Tensor | None
+    paths: LatentPaths
+
+
+def kl_coefficient(epoch: int, *, wait: int = 10, rate: float = 0.99) -> float:
+    """Return the published weight of the divergence: 0 at first, then ``1 - rate^(epoch - wait)``.
+
+    Args:
+        epoch: epochs done.
+        wait: epochs without the divergence.
+        rate: how slowly the weight grows to 1.
+    """
+    done = at_least(0, epoch=epoch) - at_least(0, wait=wait)
+    return 1 - float(within(0.0, 1.0, rate=rate)) ** max(0, done)
+
+
+def feature_means(values: Tensor, seen: Tensor) -> Tensor:
+    """Return means over what was seen of each feature, then over features; a feature unseen is 0.
+
+    Args:
+        values: (K, B, T, D), finite.
+        seen: (B, T, D) bool.
+    """
+    total = torch.where(seen, values, torch.zeros_like(values)).sum(dim=-2)
+    return (total / seen.sum(dim=-2).clamp(min=1)).mean(dim=-1)
+
+
+class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
+    r"""A sequence explained by the first state of a path: q(z0 | x), z(t), p(x(t) | z(t)).
+
+    .. math::
+        L = -\log \sum_k \exp\big(\log p_k - \beta\, KL\big)
+            \; [\; +\; w \cdot \text{cross entropy} \;]
+
+    with :math:`\log p_k` the Gaussian log-likelihood of sample k, averaged over the measurements of
+    each feature, then over features, and KL from N(0, 1), averaged over latent dimensions.
+
+    A subclass sets ``encoder`` and writes :meth:`decode`.
+
+    Args:
+        input_size: features D.
+        latent_size: N.
+        observation_std: of the Gaussian around a decoded state.
+        samples: K, states drawn from the posterior for a loss.
+        bound: whether the sum over samples is taken for each ``"sequence"``, so that a batch's loss
+            is the mean of its sequences', or for the mean over the ``"batch"``, as in the released
+            code.
+        classes: outputs of the classification head; 0 for none, 1 for a binary one.
+        per_step: whether the head reads every state z(t), or the first one.
+        linear_head: whether the head is one dense layer, or has two hidden ones of 300 ReLUs.
+        objective: ``"reconstruction"`` (the default without a head), ``"both"`` (the default with
+            one) or ``"classification"`` alone.
+        classification_weight: w, for ``"both"``.
+    """
+
+    paper: ClassVar[str]
+    """Where the model was published."""
+    options: dict[str, Any]
+    """The arguments the model was built with; recorded automatically."""
+    encoder: nn.Module
+
+    def __init__(
+        self,
+        input_size: int,
+        latent_size: int,
+        *,
+        observation_std: float,
+        samples: int,
+        bound: str,
+        classes: int,
+        per_step: bool,
+        linear_head: bool,
+        objective: str | None,
+        classification_weight: float,
+    ) -> None:
+        super().__init__()
+        self.input_size = at_least(1, input_size=input_size)
+        self.latent_size = at_least(1, latent_size=latent_size)
+        self.observation_std = within(0.0, math.inf, observation_std=observation_std)
+        if not observation_std > 0:
+            raise ArgumentError("observation_std must be greater than 0.")
+        self.samples = at_least(1, samples=samples)
+        self.bound = one_of(("sequence", "batch"), bound=bound)
+        self.classes = at_least(0, classes=classes)
+        self.per_step = boolean(per_step=per_step)
+        if not classes and (per_step or boolean(linear_head=linear_head)):
+            raise ArgumentError(
+                "per_step and linear_head describe a head. Set classes, or drop them."
+            )
+        self.objective = one_of(
+            OBJECTIVES, objective=objective or ("both" if classes else "reconstruction")
+        )
+        if (self.objective == "reconstruction") == bool(classes):
+            raise ArgumentError(
+                f"objective={self.objective!r} does not go with classes={classes}: a head learns "
+                "from 'classification' or 'both', a model without one from 'reconstruction'."
+            )
+        self.classification_weight = within(
+            0.0, math.inf, classification_weight=classification_weight
+        )
+        sizes = [latent_size, classes] if linear_head else [latent_size, 300, 300, classes]
+        self.head = dense_net(sizes, between=nn.ReLU) if classes else None
+
+    @property
+    def output_size(self) -> int:
+        """Width of what :meth:`forward` predicts: classes, or the features themselves."""
+        return self.classes or self.input_size
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw dense layers from N(0, 0.01) with zero biases; recurrent ones as torch does."""
+        draw_linears_(self, generator)
+
+    @abstractmethod
+    def decode(
+        self, z0: Tensor, elapsed: Tensor, valid: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, int]:
+        """Follow first states, (B, N), to the times ``elapsed`` since them, (B, T).
+
+        Times must not decrease along a row, and may lie beyond those of the data. ``valid``, (B, T)
+        bool, marks the steps that are there; by default all are.
+
+        Returns:
+            The states, (B, T, N), their decoded means, (B, T, D), and the calls of the field.
+        """
+
+    def read_head(self, mean: Tensor, z0: Tensor, latent: Tensor) -> Tensor | None:
+        """Return the head's logits."""
+        if self.head is None:
+            return None
+        logits: Tensor = self.head(latent if self.per_step else z0)
+        return logits
+
+    def infer(
+        self,
+        x: Tensor | PackedSequence,
+        *,
+        dt: Tensor | float | int | None = None,
+        t: Tensor | None = None,
+        mask: Tensor | None = None,
+        lengths: Lengths | None = None,
+        observed: Tensor | None = None,
+        samples: int | None = None,
+        generator: Generator = None,
+    ) -> LatentPaths:
+        """Return paths from samples of the posterior of the first state.
+
+        Args:
+            x: inputs, as for :meth:`tauflow.RNN.forward`; anything where not observed, NaN too.
+            dt: gaps; the one in front of the first valid step does not count.
+            t: absolute times; only their differences count.
+            mask: (B, T) bool, false at steps that are not there.
+            lengths: valid steps of each sequence, (B,).
+            observed: (B, T, D) bool, which features were measured; by default all.
+            samples: how many; by default the model's number. 0 takes the posterior's mean.
+            generator: source of chance; by default torch's global one.
+        """
+        where = f"{type(self).__name__}.infer"
+        times = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
+        inputs = self._prepared(where, x, times)
+        return self._paths(Observations.of(inputs), samples, generator)
+
+    def forward(
+        self, x: Tensor | PackedSequence, hx: None = None, **times_and_masks: Any
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Predict from the posterior's mean: without chance, in training too.
+
+        Args:
+            x: inputs.
+            hx: must be ``None``.
+            **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
+                :meth:`infer`.
+
+        Returns:
+            The logits, (B, C), or (B, T, C) with ``per_step``; without a head the reconstruction,
+            (B, T, D). And an empty state, (B, 0).
+        """
+        where = f"{type(self).__name__}.forward"
+        if hx is not None:
+            raise ArgumentError(
+                f"{where}: hx must be None. The model reads a sequence from its end to its "
+                "beginning and carries no state; pass the whole sequence in one call."
+            )
+        inputs = self._prepared(where, x, times_and_masks)
+        paths = self._paths(Observations.of(inputs), 0, None)
+        y = (paths.reconstruction if paths.logits is None else paths.logits)[0]
+        prediction = inputs.like_input(y, every_step=self.per_step or not self.classes)
+        return prediction, y.new_zeros((y.shape[0], 0) if inputs.batched else (0,))
+
+    def loss(
+        self,
+        batch: SequenceBatch,
+        *,
+        kl_weight: float = 1.0,
+        samples: int | None = None,
+        generator: Generator = None,
+    ) -> VariationalLoss:
+        """Return the loss of reconstructing a batch's own inputs, and of classifying it.
+
+        Args:
+            batch: inputs with gaps and masks; with a head also its targets y, classes as integers
+                or, with ``classes=1``, 0 and 1 as floating-point numbers.
+            kl_weight: weight of the divergence, e.g. :func:`kl_coefficient` of the epoch.
+            samples: how many; by default the model's number. 0 takes the posterior's mean.
+            generator: source of chance; by default torch's global one.
+
+        Raises:
+            ShapeError, DtypeError, DataError: targets do not fit the head.
+        """
+        within(0.0, math.inf, kl_weight=kl_weight)
+        times = {"dt": batch.dt, "mask": batch.mask, "observed": batch.observed}
+        inputs = self._prepared(f"{type(self).__name__}.loss", batch.x, times)
+        seen = Observations.of(inputs)
+        paths = self._paths(seen, samples, generator)
+        squared = (seen.x - paths.reconstruction) ** 2
+        variance = self.observation_std**2
+        density = -0.5 * (squared / variance + math.log(2 * math.pi * variance))
+        likelihood = feature_means(density, seen.seen)  # (K, B)
+        kl = (0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()).mean(dim=-1)  # (B,)
+        bounds = likelihood - kl_weight * kl
+        if self.bound == "batch":
+            bounds = bounds.mean(dim=1, keepdim=True)
+        loss = -bounds.logsumexp(dim=0).mean()
+        entropy = None
+        if paths.logits is not None:
+            score = LOSSES["bce" if self.classes == 1 else "cross_entropy"]
+            entropy = torch.stack([score(logits, batch) for logits in paths.logits]).mean()
+            alone = self.objective == "classification"
+            loss = entropy if alone else loss + self.classification_weight * entropy
+        return VariationalLoss(
+            loss=loss,
+            log_likelihood=likelihood.mean().detach(),
+            kl=kl.mean().detach(),
+            squared_error=feature_means(squared, seen.seen).mean().detach(),
+            classification=None if entropy is None else entropy.detach(),
+            paths=paths,
+        )
+
+    def generate(self, elapsed: Tensor, *, generator: Generator = None) -> tuple[Tensor, Tensor]:
+        """Draw first states from the prior and follow them.
+
+        Args:
+            elapsed: times since the first state, (B, T), not decreasing; one path per row.
+            generator: source of chance; by default torch's global one.
+
+        Returns:
+            The states, (B, T, N), and their decoded means, (B, T, D).
+        """
+        z0 = _normal((elapsed.shape[0], self.latent_size), elapsed, generator)
+        latent, decoded, _ = self.decode(z0, elapsed)
+        return latent, decoded
+
+    def extra_repr(self) -> str:
+        """Show the options that differ from their defaults."""
+        return changed_options(self)
+
+    def _prepared(
+        self, where: str, x: Tensor | PackedSequence, times: dict[str, Any]
+    ) -> SequenceInputs:
+        inputs = prepare(where, self.input_size, x, **times)
+        own = next(self.parameters())
+        if inputs.x.dtype is not own.dtype:
+            raise DtypeError(
+                f"{where}: x has dtype {inputs.x.dtype}, but the parameters have {own.dtype}. "
+                f"Convert the input with x.to({own.dtype}), or the model with .to(...)."
+            )
+        return inputs
+
+    def _paths(self, seen: Observations, samples: int | None, generator: Generator) -> LatentPaths:
+        count = self.samples if samples is None else at_least(0, samples=samples)
+        mean, std = self.encoder(seen)
+        z0 = mean.unsqueeze(0)
+        if count:
+            z0 = z0 + std * _normal((count, *mean.shape), mean, generator)
+        rows = z0.shape[0]
+        latent, decoded, evaluations = self.decode(
+            z0.flatten(0, 1), seen.elapsed.repeat(rows, 1), seen.valid.repeat(rows, 1)
+        )
+        latent, decoded = (v.unflatten(0, (rows, -1)) for v in (latent, decoded))
+        logits = self.read_head(mean, z0, latent)
+        return LatentPaths(mean, std, seen.elapsed, z0, latent, decoded, logits, evaluations)
+
+
+def _normal(shape: tuple[int, ...], like: Tensor, generator: Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)

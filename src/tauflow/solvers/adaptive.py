@@ -1,0 +1,168 @@
+"""Adaptive Runge-Kutta solvers, with steps of their own for every sample of a batch.
+
+The steps are torchode's, as torchdiffeq gives one step size and one success to a whole batch.
+
+Steps, error control and counts of a sample depend on that sample alone, so that a batch gives what
+its rows give one by one, to rounding: a matrix product of another batch size may round otherwise,
+and where that tips an error estimate across the tolerance, to the tolerance. The field is called
+for all samples until the last one is done; the work is that of the sample with the most steps.
+
+All methods are explicit (the library has no implicit ones). The loop looks at values, so these
+functions neither compile into one graph nor run under ``vmap``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.checks import (
+    at_least,
+    boolean,
+    floating,
+    one_of,
+    same_device,
+    shape_error,
+    values_readable,
+    within,
+)
+from tauflow.errors import ArgumentError, DtypeError, TimeError
+
+from .backsolve import Backsolve, refuse_unlisted
+from .torchode_steps import METHODS, SolverSettings, SolverStatistics, solve
+
+ADAPTIVE_METHODS: tuple[str, ...] = tuple(METHODS)
+"""Names accepted by :func:`integrate_adaptive` and :func:`integrate_path`."""
+
+
+def integrate_adaptive(
+    field: Callable[[Tensor], Tensor],
+    h: Float[Tensor, "B S"],
+    dt: Float[Tensor, "B 1"],
+    *,
+    method: str = "dopri5",
+    rtol: float = 1e-3,
+    atol: float = 1e-4,
+    max_steps: int = 1000,
+    adjoint: bool = False,
+    parameters: Sequence[Tensor] = (),
+) -> tuple[Float[Tensor, "B S"], SolverStatistics]:
+    """Integrate the autonomous flow ``dh/dt = field(h)`` over every sample's own gap.
+
+    Gradients reach ``h``, ``dt`` and whatever the field is made of. By default they run through the
+    steps taken, with the step sizes held; with ``adjoint=True`` a second solve runs backwards,
+    whose memory does not grow with the number of steps, and whose accuracy is that of the
+    tolerances. Flows that contract strongly may fail there, as they expand backwards.
+
+    Args:
+        field: the vector field, mapping (B, S) to (B, S), each row to its own.
+        h: state at the start.
+        dt: length of the gap of each sample, 0 or more, in the unit of the field. A sample with a
+            gap of zero stays exactly where it is.
+        method: one of :data:`ADAPTIVE_METHODS`.
+        rtol: error allowed in a step, relative to the state.
+        atol: error allowed in a step, in the unit of the state. The root mean square over a
+            sample's components of ``error / (atol + rtol * |h|)`` is kept below 1.
+        max_steps: steps that a sample may try, rejected ones included.
+        adjoint: whether to find gradients by a backward solve.
+        parameters: with ``adjoint``, every tensor apart from ``h`` that the field depends on and
+            that needs a gradient; the direct way finds them by itself.
+
+    Returns:
+        The state at the end of the gaps, and the counts of evaluations and steps.
+
+    Raises:
+        SolverError: a sample did not reach the end of its gap.
+        ArgumentError: the field depends on a tensor that ``parameters`` lacks.
+    """
+    where = "integrate_adaptive"
+    settings = _settings(where, method, rtol, atol, max_steps)
+    _check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
+    if not boolean(adjoint=adjoint):
+        return solve(field, h, dt, settings)
+    parameters = tuple(parameters)
+    refuse_unlisted(field, h, parameters, where)
+    end, statistics = Backsolve.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
+        field, settings, h, dt, *parameters
+    )
+    return end, statistics
+
+
+def integrate_path(
+    field: Callable[[Tensor], Tensor],
+    h: Float[Tensor, "B S"],
+    t: Float[Tensor, "B T"],
+    *,
+    method: str = "dopri5",
+    rtol: float = 1e-3,
+    atol: float = 1e-4,
+    max_steps: int = 1000,
+) -> tuple[Float[Tensor, "B T S"], SolverStatistics]:
+    """Integrate ``dh/dt = field(h)`` and return the states at each sample's own times.
+
+    One solve runs from 0 to the last time; states in between are interpolated within its steps (to
+    order 4, or 3 with ``bosh3`` and ``adaptive_heun``), so that dense times cost nothing extra.
+
+    Args:
+        field: the vector field, mapping (B, S) to (B, S), each row to its own.
+        h: state at time 0.
+        t: times, 0 or more, not decreasing along a row.
+        method: one of :data:`ADAPTIVE_METHODS`.
+        rtol: error allowed in a step, relative to the state.
+        atol: error allowed in a step, in the unit of the state.
+        max_steps: steps that a sample may try, rejected ones included.
+
+    Returns:
+        The states at the times, and the counts of evaluations and steps.
+
+    Raises:
+        SolverError: a sample did not reach its last time.
+    """
+    where = "integrate_path"
+    settings = _settings(where, method, rtol, atol, max_steps)
+    expected = (h.shape[0], max(1, t.shape[-1]) if t.ndim else 1)
+    _check_times(where, h, "t", t, expected, "(B, T) with T >= 1")
+    if values_readable(t) and bool((t.diff(dim=1) < 0).any()):
+        raise TimeError(f"{where}: t runs backwards within a row. Sort the times of each row.")
+    last = t[:, -1:]
+    fractions = t / torch.where(last > 0, last, torch.ones_like(last))
+    return solve(field, h, last, settings, fractions=fractions)
+
+
+def _settings(where: str, method: str, rtol: float, atol: float, steps: int) -> SolverSettings:
+    one_of(ADAPTIVE_METHODS, method=method)
+    within(0.0, math.inf, rtol=rtol)
+    if not within(0.0, math.inf, atol=atol) > 0:
+        raise ArgumentError(
+            "atol must be greater than 0: a state that passes through zero has no relative error. "
+            "Choose one far below the states' scale, e.g. 1e-9."
+        )
+    return SolverSettings(where, method, rtol, atol, at_least(1, max_steps=steps))
+
+
+def _check_times(
+    where: str, h: Tensor, name: str, times: Tensor, expected: tuple[int, int], symbols: str
+) -> None:
+    floating(where, h=h)
+    floating(where, **{name: times})
+    if h.ndim != 2:
+        raise shape_error(where, "h", h, "(B, S)", "One row per sample.")
+    if tuple(times.shape) != expected:
+        advice = "One row per sample; for one length for all, expand it."
+        raise shape_error(where, name, times, f"{symbols} = {expected}", advice)
+    if times.dtype != h.dtype:
+        raise DtypeError(
+            f"{where}: {name} has dtype {times.dtype}, but h has {h.dtype}. "
+            f"Convert it with {name}.to(h.dtype)."
+        )
+    same_device(where, h, **{name: times})
+    if values_readable(times):
+        bad = ~(times.isfinite() & (times >= 0))
+        if bool(bad.any()):
+            row, column = bad.nonzero()[0].tolist()
+            raise TimeError(
+                f"{where}: {name} is {float(times[row, column]):g} in sample {row}; expected "
+                "finite numbers of 0 or more."
+            )

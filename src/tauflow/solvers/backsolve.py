@@ -1,0 +1,149 @@
+r"""Gradients by solving backwards: memory that does not grow with the number of steps.
+
+.. math::
+    \dot h = f(h), \qquad \dot a = -a^\top \partial f / \partial h, \qquad
+    dL/d\theta = \int_0^{dt} a^\top \partial f / \partial\theta \; dt'
+
+The pair (h, a) is solved from the end of the gap to its start, sample by sample. The integral over
+parameters follows the steps that (h, a) take but does not rule their size (Kidger et al. 2021), so
+it is summed over the batch as it arises. As a is linear in its end value, that is scaled to one:
+the absolute tolerance then means the same whatever the scale of the loss.
+
+Source: Chen et al. 2018, "Neural ordinary differential equations", section 2 and appendix B;
+Kidger, Chen & Lyons 2021, "Hey, that's not an ODE".
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from tauflow.errors import ArgumentError
+from tauflow.extras import require
+
+from .torchode_steps import METHODS, Field, SolverSettings, SolverStatistics, solve
+
+
+class Backsolve(torch.autograd.Function):
+    """A solve whose backward pass is another solve; gradients for state, gap and parameters."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        field: Field,
+        settings: SolverSettings,
+        h: Tensor,
+        gap: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, SolverStatistics]:
+        """Solve without a graph."""
+        end, statistics = solve(field, h, gap, settings)
+        ctx.field, ctx.settings = field, settings
+        ctx.save_for_backward(end, gap, *parameters)
+        return end, statistics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_end: Tensor, _statistics: None) -> tuple[Tensor | None, ...]:
+        """Solve state and adjoint backwards."""
+        end, gap, *parameters = ctx.saved_tensors
+        scale = grad_end.abs().amax(dim=-1, keepdim=True)
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        wanted = [p for p, need in zip(parameters, ctx.needs_input_grad[4:], strict=True) if need]
+        system = _AdjointSystem(ctx.field, gap, scale, wanted, ctx.settings.method)
+        settings = replace(ctx.settings, where=f"{ctx.settings.where} (backward)")
+        start, _ = solve(
+            system.field,
+            torch.cat([end, grad_end / scale], dim=-1),
+            gap,
+            settings,
+            after_step=system.collect,
+        )
+        grad_h = start[:, end.shape[-1] :] * scale
+        # The end moves with the field when the gap grows.
+        grad_gap = (grad_end * ctx.field(end)).sum(dim=-1, keepdim=True)
+        found = iter(system.gradients)
+        grads = [next(found) if need else None for need in ctx.needs_input_grad[4:]]
+        return (None, None, grad_h, grad_gap, *grads)
+
+
+class _AdjointSystem:
+    """The field of (h, a) in reversed time, and the integral over the parameters."""
+
+    def __init__(
+        self, field: Field, gap: Tensor, scale: Tensor, wanted: Sequence[Tensor], method: str
+    ) -> None:
+        torchode = require("torchode", extra="ode")
+        self.flow, self.gap, self.scale, self.wanted = field, gap, scale, list(wanted)
+        self.weights: list[float] = METHODS[method](torchode).tableau.b.tolist()
+        self.stages: list[Tensor] = []
+        self.gradients = [torch.zeros_like(p) for p in self.wanted]
+
+    def field(self, z: Tensor) -> Tensor:
+        """Return the rates of h and a, (B, 2 S), while time runs backwards."""
+        self.stages.append(z)
+        h, a = z.chunk(2, dim=-1)
+        with torch.enable_grad():
+            h = h.detach().requires_grad_()
+            slope = self.flow(h)
+        pulled = _pull_back(slope, [h], a)[0]
+        return torch.cat([-slope.detach(), torch.zeros_like(a) if pulled is None else pulled], -1)
+
+    def collect(self, start: Tensor, step: Tensor, taken: Tensor) -> None:
+        """Add what a step contributes to the parameters' gradients."""
+        # The first stage is the state that the step starts from; others may have come before.
+        stages = [start, *self.stages[len(self.stages) - len(self.weights) + 1 :]]
+        self.stages.clear()
+        if not self.wanted:
+            return
+        length = (step * taken).unsqueeze(-1).to(start.dtype) * self.gap * self.scale
+        for weight, stage in zip(self.weights, stages, strict=True):
+            if weight:
+                h, a = stage.chunk(2, dim=-1)
+                with torch.enable_grad():
+                    slope = self.flow(h.detach())
+                for total, grad in zip(
+                    self.gradients,
+                    _pull_back(slope, self.wanted, weight * length * a),
+                    strict=True,
+                ):
+                    if grad is not None:
+                        total += grad
+
+
+def _pull_back(slope: Tensor, to: list[Tensor], cotangent: Tensor) -> Sequence[Tensor | None]:
+    """Return a cotangent's products with the Jacobians of ``slope``, None where it has none."""
+    if not slope.requires_grad:
+        return [None] * len(to)
+    # A parameter may be computed outside the field; that part of the graph serves every stage.
+    return torch.autograd.grad(slope, to, cotangent, retain_graph=True, allow_unused=True)
+
+
+@torch.enable_grad()
+def refuse_unlisted(field: Field, h: Tensor, parameters: Sequence[Tensor], where: str) -> None:
+    """Raise if the field depends on a tensor that needs a gradient and is not listed.
+
+    The backward solve would leave it without a gradient, and without a word.
+    """
+    slope = field(h.detach())
+    listed = {id(p) for p in parameters}
+    known = {p.grad_fn for p in parameters if p.grad_fn is not None}
+    seen, todo, missing = set(known), [slope.grad_fn], []
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in listed:
+            missing.append(tuple(leaf.shape))
+        todo.extend(parent for parent, _ in node.next_functions)
+    if missing:
+        raise ArgumentError(
+            f"{where}: the field depends on {len(missing)} tensor(s) that need gradients but are "
+            f"not in parameters, of shapes {missing}. With adjoint=True list every such tensor, "
+            "e.g. parameters=tuple(module.parameters())."
+        )

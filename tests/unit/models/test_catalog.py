@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from tauflow.cells.catalog import MODELS
+from tauflow.errors import ArgumentError, OptionError, UnknownNameError
+from tauflow.models import WHOLE_MODELS, ConvolutionalSequenceModel
+from tauflow.wirings import AutoNCP
+
+B, T, H, IMAGE = 3, 5, 8, (1, 61, 61)
+
+
+def built(name, **options):
+    torch.manual_seed(0)
+    if WHOLE_MODELS[name].takes_images:
+        return WHOLE_MODELS[name].build(IMAGE, H, **options), torch.randn(B, T, *IMAGE)
+    return WHOLE_MODELS[name].build(3, H, **options), torch.randn(B, T, 3)
+
+
+def test_no_name_is_also_a_cells():
+    assert not set(WHOLE_MODELS) & set(MODELS)
+
+
+@pytest.mark.parametrize("name", WHOLE_MODELS)
+def test_an_entry_tells_the_truth(name):
+    entry, (model, x) = WHOLE_MODELS[name], built(name)
+    model.eval()
+    y, _ = model(x, dt=0.5)
+    assert y.shape == ((B, T, H) if entry.per_step else (B, H))
+    assert model.output_size == H
+    assert ((model(x, dt=5.0)[0] - y).abs().max() > 1e-6) == entry.uses_dt
+    observed = torch.ones(B, T, x.flatten(2).shape[-1], dtype=torch.bool)
+    if entry.uses_observed:
+        torch.testing.assert_close(model(x, dt=0.5, observed=observed)[0], y)
+    else:
+        with pytest.raises(ArgumentError, match="observed"):
+            model(x, dt=0.5, observed=observed)
+    if entry.per_step:
+        last, _ = built(name, return_sequences=False)[0].eval()(x, dt=0.5)
+        torch.testing.assert_close(last, y[:, -1])
+    y.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", WHOLE_MODELS)
+def test_a_built_model_remembers_how(name):
+    model, x = built(name)
+    torch.manual_seed(0)
+    twin = type(model)(**model.options)
+    twin.load_state_dict(model.state_dict())
+    torch.testing.assert_close(twin.eval()(x)[0], model.eval()(x)[0])
+
+
+def test_a_convolutional_model_takes_any_cell():
+    model = WHOLE_MODELS["convolutional"].build(
+        IMAGE, AutoNCP(8, 2), cell="ltc", features=6, layers=((2, 3, 4),), substeps=2
+    )
+    assert isinstance(model, ConvolutionalSequenceModel)
+    assert (model.head.output_size, model.output_size, model.rnn.cell.substeps) == (6, 2, 2)
+
+
+def test_entries_say_what_they_take():
+    takes = {name: entry.takes for name, entry in WHOLE_MODELS.items()}
+    assert takes["seft"] == "features, gaps, observed; an output per sequence"
+    assert takes["convolutional"] == "images, gaps; an output per step or sequence"
+
+
+def test_unknown_names_and_options_are_refused():
+    with pytest.raises(UnknownNameError, match=r"whole model 'ipnet'.*Did you mean 'ip-net'"):
+        WHOLE_MODELS["ipnet"]
+    with pytest.raises(OptionError, match=r"seft has no option 'head'\. Did you mean 'heads'"):
+        WHOLE_MODELS["seft"].build(3, H, head=2)
+    with pytest.raises(OptionError, match="no option 'subsets'"):
+        WHOLE_MODELS["convolutional"].build(IMAGE, H, subsets=2)

@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tauflow
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.models import IPNet
+
+B, T, D, H, K = 3, 7, 2, 4, 5
+MEANS, DEVIATIONS = (0.25, -0.75), (2.0, 0.5)
+
+
+def model(seed=0, **options):
+    torch.manual_seed(seed)
+    given = {"horizon": 4.0, "reference_points": K, "dropout": 0.0, "channel_means": MEANS}
+    given |= {"channel_deviations": DEVIATIONS, **options}
+    whole = IPNet(D, H, **given).double()
+    with torch.no_grad():
+        for parameter in (whole.a, whole.rho):
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return whole
+
+
+def sequences(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(B, T, D, generator=generator, dtype=torch.float64)
+    dt = torch.rand(B, T, generator=generator, dtype=torch.float64) + 0.1
+    observed = torch.rand(B, T, D, generator=generator) < 0.6
+    observed[1, :, 1] = False  # a channel that this sequence never measured
+    x[~observed] = float("nan")
+    return x, dt, observed
+
+
+def values(*tensors):
+    return [tensor.detach().numpy() for tensor in tensors]
+
+
+def single_channel(whole, x, t, observed, at, kappa):
+    """Return interpolants and intensities, (times asked for, channels), sample by sample."""
+    alpha = kappa * np.log1p(np.exp(whole.a.detach().numpy()))
+    smooth, intensity = np.zeros((2, len(at), D))
+    for k, r in enumerate(at):
+        for d in range(D):
+            there = np.flatnonzero(observed[:, d])
+            times, samples = (t[there], x[there, d]) if len(there) else ([0.0], [MEANS[d]])
+            omega = np.exp(-alpha[d] * (r - np.array(times)) ** 2)
+            intensity[k, d] = omega.sum()
+            smooth[k, d] = (omega * samples).sum() / omega.sum()
+    return smooth, intensity
+
+
+def crossed(whole, smooth, intensity):
+    rho, mean = whole.rho.detach().numpy(), smooth.mean(0)
+    share = intensity / intensity.sum(1, keepdims=True)
+    chi = np.zeros_like(smooth)
+    for k in range(len(smooth)):
+        for d in range(D):
+            chi[k, d] = mean[d]
+            for other in range(D):
+                weight = rho[other, d] * share[k, other]
+                chi[k, d] += weight * (smooth[k, other] - mean[other])
+    return chi
+
+
+def test_interpolation_is_that_of_the_equations():
+    whole, (x, dt, observed) = model(), sequences()
+    actual = whole.interpolate(x.nan_to_num(), dt.cumsum(1), observed).detach().numpy()
+    for row in range(B):
+        sample = (*values(x[row], dt[row].cumsum(0), observed[row]), np.linspace(0, 4, K))
+        smooth, intensity = single_channel(whole, *sample, 1.0)
+        sharp, _ = single_channel(whole, *sample, 10.0)
+        chi = crossed(whole, smooth, intensity)
+        expected = np.concatenate([chi, intensity, sharp - chi], 1)
+        np.testing.assert_allclose(actual[row], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_output_is_the_last_state_of_a_gru_on_the_grid():
+    whole, (x, dt, observed) = model(), sequences()
+    gru, cell = nn.GRU(3 * D, H, batch_first=True).double(), whole.rnn.cell
+    names = {"weight_ih_l0": cell.W_x, "weight_hh_l0": cell.W_h, "bias_ih_l0": cell.b}
+    gru.load_state_dict({**names, "bias_hh_l0": cell.b_h})
+    features = whole.interpolate(x.nan_to_num(), dt.cumsum(1), observed)
+    y, h = whole(x, dt=dt, observed=observed)
+    torch.testing.assert_close(y, gru(features)[1][0])
+    assert h.shape == (B, 0)
+
+
+def test_the_loss_is_the_error_at_what_was_held_out():
+    whole, (x, dt, observed) = model(), sequences()
+    held = observed & (torch.rand(B, T, D, generator=torch.Generator().manual_seed(2)) < 0.4)
+    assert held.sum() > 3
+    expected = []
+    for row in range(B):
+        kept = (observed & ~held)[row]
+        t, keep, out = values(dt[row].cumsum(0), kept, held[row])
+        smooth, intensity = single_channel(whole, x[row].numpy(), t, keep, t, 1.0)
+        chi = crossed(whole, smooth, intensity)
+        for d in range(D):
+            error = (x[row].numpy()[out[:, d], d] - chi[out[:, d], d]) / DEVIATIONS[d]
+            expected.append((error**2).mean() if out[:, d].any() else 0.0)
+    loss = whole.autoencoding_loss(x, dt=dt, observed=observed, held_out=held)
+    assert loss.item() == pytest.approx(np.mean(expected), rel=1e-10)
+    longer = [torch.cat([z, z[:, :2]], 1) for z in (x, dt, observed, held)]
+    padded = whole.autoencoding_loss(
+        longer[0], dt=longer[1], observed=longer[2], held_out=longer[3], lengths=[T] * B
+    )
+    torch.testing.assert_close(padded, loss)
+
+
+def test_a_fifth_of_each_channel_is_held_out():
+    observed = torch.rand(4, 60, 3, generator=torch.Generator().manual_seed(0)) < 0.5
+    observed[0, :, 0] = False
+    observed[1, 9:, 1] = False  # fewer than ten: none of them
+    held = [
+        model().hold_out(observed, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+    ]
+    count = observed.sum(1)
+    expected = torch.where(count >= 10, count // 5, 0)
+    assert torch.equal(held[0].sum(1), expected)
+    assert not (held[0] & ~observed).any()
+    assert torch.equal(held[0], held[1])
+    assert not torch.equal(held[0], held[2])
+
+
+@pytest.mark.parametrize("filler", [7.0, float("nan")])
+def test_padding_and_unmeasured_values_change_nothing(filler):
+    whole, (x, dt, observed) = model(), sequences()
+    lengths = [T, 1, 4]
+    x[~observed] = filler
+    for row, length in enumerate(lengths):
+        x[row, length:], dt[row, length:] = filler, filler
+    y, _ = whole(x, dt=dt, observed=observed, lengths=lengths)
+    for row, length in enumerate(lengths):
+        part = slice(0, length)
+        alone, _ = whole(x[row, part], dt=dt[row, part], observed=observed[row, part])
+        torch.testing.assert_close(y[row], alone)
+    gradients = torch.autograd.grad(y.sum(), list(whole.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert whole(x, dt=dt, observed=observed, lengths=[0] * B)[0].isfinite().all()
+
+
+def test_far_from_every_sample_all_stays_finite():
+    whole = model(horizon=1e4).float()
+    x = torch.randn(2, 3, D, requires_grad=True)
+    y, _ = whole(x, t=torch.tensor([[0.0, 0.0, 1.0], [9e3, 9e3, 9e3]]))
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in (x, *whole.parameters()))
+
+
+def test_times_are_absolute():
+    whole, (x, dt, observed) = model(), sequences()
+    by_gaps, _ = whole(x, dt=dt, observed=observed)
+    by_times, _ = whole(x, t=dt.cumsum(1), observed=observed)
+    torch.testing.assert_close(by_gaps, by_times)
+    later, _ = whole(x, t=dt.cumsum(1).unsqueeze(-1) + 1, observed=observed)
+    assert (later - by_times).abs().max() > 1e-3
+
+
+def test_gradients_and_number_of_parameters():
+    whole, (x, dt, observed) = model(), sequences()
+    x = x.nan_to_num().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: whole(x, dt=dt, observed=observed)[0], x)
+    whole(x, dt=dt, observed=observed)[0].square().sum().backward()
+    assert all((p.grad != 0).any() for p in whole.parameters())
+    assert sum(p.numel() for p in whole.parameters()) == D + D**2 + 9 * D * H + 3 * H**2 + 6 * H
+
+
+def test_dropout_drops_a_feature_from_the_whole_grid():
+    (x, dt, observed), whole, seen = sequences(), model(dropout=0.5), []
+    whole.rnn.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    whole(x, dt=dt, observed=observed)
+    ratio = seen[0] / whole.interpolate(x.nan_to_num(), dt.cumsum(1), observed)
+    assert {0.0, 2.0} == set(ratio.round(decimals=6).unique().tolist())
+    assert (ratio - ratio[:, :1]).abs().max() < 1e-9
+
+
+def test_a_new_model_weighs_alike_and_does_not_cross():
+    whole = IPNet(3, H)
+    assert (whole.a == 0).all()
+    assert torch.equal(whole.rho, torch.eye(3))
+    head = tauflow.SequenceModel(whole, 2)
+    assert head(torch.randn(B, T, 3))[0].shape == (B, 2)
+
+
+def test_wrong_arguments_are_refused():
+    whole, (x, dt, observed) = model(), sequences()
+    with pytest.raises(ArgumentError, match=r"channel_means must hold 2 numbers.*got \(1\.0,\)"):
+        IPNet(2, 3, channel_means=(1.0,))
+    with pytest.raises(ArgumentError, match=r"channel_deviations\[1\] must be a number"):
+        IPNet(2, 3, channel_deviations=(1.0, 0.0))
+    with pytest.raises(ArgumentError, match="hx must be None"):
+        whole(x, x[:, 0], dt=dt)
+    with pytest.raises(ShapeError, match=r"held_out has shape \(3, 7\)"):
+        whole.autoencoding_loss(x, observed=observed, held_out=observed[..., 0])
+    with pytest.raises(DtypeError, match=r"held_out has dtype torch.int64"):
+        whole.autoencoding_loss(x, observed=observed, held_out=observed.long())
