@@ -11,6 +11,7 @@ from tauflow.registry import Registry, nearest
 from . import store
 from .card import DatasetCard, TaskData
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
+from .real.imdb import IMDB, load_imdb
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
 from .real.physionet2012 import PHYSIONET2012, load_physionet2012
 from .real.walker2d import WALKER2D, load_walker2d
@@ -112,3 +113,4 @@ register(XOR_EVENT, load_xor_event)
 register(SEQ_MNIST, load_seq_mnist)
 register(EVENT_MNIST, load_event_mnist)
 register(PHYSIONET2012, load_physionet2012)
+register(IMDB, load_imdb)

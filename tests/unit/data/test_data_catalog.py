@@ -28,6 +28,7 @@ NAMES = [
     "seq-mnist",
     "event-mnist",
     "physionet2012",
+    "imdb",
 ]
 
 
