@@ -10,6 +10,10 @@ from tauflow.registry import Registry, nearest
 
 from . import store
 from .card import DatasetCard, TaskData
+from .real.character_trajectories import (
+    CHARACTER_TRAJECTORIES,
+    load_character_trajectories,
+)
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.imdb import IMDB, load_imdb
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
@@ -114,3 +118,4 @@ register(SEQ_MNIST, load_seq_mnist)
 register(EVENT_MNIST, load_event_mnist)
 register(PHYSIONET2012, load_physionet2012)
 register(IMDB, load_imdb)
+register(CHARACTER_TRAJECTORIES, load_character_trajectories)

@@ -14,10 +14,10 @@ def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     kept begins with 1.
 
     Args:
-        positions: (T,), increasing, 0 for the first step of the recording.
+        positions: (..., T), increasing, 0 for the first step of the recording.
 
     Returns:
-        Gaps, (T,), at least 1.
+        Gaps, (..., T), at least 1.
 
     Raises:
         TimeError: positions do not increase, or are negative.

@@ -29,6 +29,7 @@ NAMES = [
     "event-mnist",
     "physionet2012",
     "imdb",
+    "character-trajectories",
 ]
 
 
