@@ -18,6 +18,7 @@ from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.imdb import IMDB, load_imdb
 from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
 from .real.physionet2012 import PHYSIONET2012, load_physionet2012
+from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
 from .real.walker2d import WALKER2D, load_walker2d
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
@@ -119,3 +120,4 @@ register(EVENT_MNIST, load_event_mnist)
 register(PHYSIONET2012, load_physionet2012)
 register(IMDB, load_imdb)
 register(CHARACTER_TRAJECTORIES, load_character_trajectories)
+register(SPEECH_COMMANDS, load_speech_commands)

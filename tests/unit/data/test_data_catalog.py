@@ -30,6 +30,7 @@ NAMES = [
     "physionet2012",
     "imdb",
     "character-trajectories",
+    "speech-commands",
 ]
 
 
