@@ -36,6 +36,14 @@ def test_coefficients_follow_their_definition():
     assert len(found) == 1 + 130 // 20
 
 
+def test_values_are_those_of_torchaudio():
+    found = mfcc(0.1 * np.random.RandomState(0).randn(16_000), **PUBLISHED)
+    # torchaudio 2.11.0, MFCC(n_mfcc=20, log_mels=True, melkwargs={"n_fft": 200, "n_mels": 64}), in
+    # double precision with its filters in single precision.
+    theirs = [-10.40044924, -13.36464117, -1.57600728, -3.46234032]
+    np.testing.assert_allclose(found[3, :4], theirs, atol=5e-5)
+
+
 def test_the_cosine_transform_is_that_of_scipy():
     fft = pytest.importorskip("scipy.fft")
     signal = np.random.RandomState(1).randn(3, 400)
