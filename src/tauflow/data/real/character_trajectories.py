@@ -61,7 +61,8 @@ CHARACTER_TRAJECTORIES = DatasetCard(
         "published). The statistics are those of the steps that remain, padding included.",
         "fill='spline', as published, puts a natural cubic spline through what remains: every gap "
         "is 1, and there is no dt. Such inputs look ahead. fill='skip' gives the remaining steps "
-        "alone, with dt; fill='zero' gives all steps, with observed false and 0 where removed.",
+        "alone, with dt; fill='zero' gives all steps, with observed false and 0 where removed, "
+        "for models that are told what was observed.",
         "The answer is read at the last step, for shorter trials after their end.",
         "All trials are one writer's. The trials in files of a course contest are those of UCI in "
         "another order, and keep rows of zeros at both ends, removed here; their labels are those "

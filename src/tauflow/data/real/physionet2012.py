@@ -63,7 +63,8 @@ PHYSIONET2012 = DatasetCard(
         "saying that all survive is right for 86 %.",
         "41 variables; a row for every distinct time, and for time 0. By default x holds each "
         "variable's last value, 0 before the first, and whether it was measured in this row; "
-        "inputs='values' gives the 41 values, 0 where not measured, with observed instead.",
+        "inputs='values' gives the 41 values, 0 where not measured, with observed instead, for "
+        "models that are told what was measured, such as GRU-D.",
         "Values are (x - min) / max, as published; not (x - min) / (max - min). By default min and "
         "max are those of all records, test included, as published; statistics='train' takes "
         "those of the training part. Wrong entries such as a pH of 735 set some scales.",
