@@ -32,7 +32,8 @@ class DatasetCard:
         per_step: whether there is a target at every step, rather than one per sequence.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
-        files: SHA-256 of every file, by name.
+        files: SHA-256 of every file, by name; empty for a file whose digest nobody publishes, so
+            that the loader checks what it holds.
         repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
             ``folder`` they do as well as ``files``; they have no address to download from.
         streamed: whether a file is too large to be held in memory while it is downloaded.

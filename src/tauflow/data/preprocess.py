@@ -1,10 +1,14 @@
 """Turn recordings into windows and gaps. Elapsed time is made here, once, and nowhere else."""
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.checks import at_least
 from tauflow.errors import DataError, TimeError
+
+G = TypeVar("G", bound=np.generic)
 
 
 def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -64,7 +68,7 @@ def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate([gaps[..., :1], gaps[..., :-1]], axis=-1)
 
 
-def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[np.float32]:
+def windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     """Cut a recording into overlapping windows.
 
     Windows start at ``range(0, n - length, stride)``. As in the published protocols, a window that
@@ -81,7 +85,7 @@ def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[
     at_least(1, length=length)
     at_least(1, stride=stride)
     starts = np.arange(0, len(sequence) - length, stride)
-    cut: NDArray[np.float32] = sequence[starts[:, None] + np.arange(length)]
+    cut: NDArray[G] = sequence[starts[:, None] + np.arange(length)]
     return cut
 
 

@@ -128,6 +128,16 @@ def test_large_files_are_streamed(server, tmp_path):
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
 
 
+def test_file_without_a_published_digest_is_taken_as_it_is(server, tmp_path):
+    unknown = {**CARD.files, "b.npy": ""}
+    paths = store.locate(replace(server.card, files=unknown), tmp_path)
+    paths[1].write_bytes(b"whatever")
+    assert store.locate(replace(CARD, files=unknown), tmp_path) == paths
+    paths[0].write_bytes(b"whatever")
+    with pytest.raises(ChecksumError, match=r"a\.npy is damaged"):
+        store.locate(replace(CARD, files=unknown), tmp_path)
+
+
 def test_missing_file_says_what_where_and_how(tmp_path):
     fill(tmp_path, ["a.npy", "c.npy"])
     pattern = (
