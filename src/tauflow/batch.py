@@ -15,7 +15,8 @@ class SequenceBatch:
     """Sequences with their gaps, masks and targets; a whole split is one batch, and is indexable.
 
     Args:
-        x: inputs, (B, T, I), finite wherever ``mask`` is true.
+        x: inputs, (B, T, I), finite wherever ``mask`` is true; or integer ids of tokens, (B, T, 1),
+            for a model that embeds them.
         y: targets: (B, T, O) or (B, T) for one per step, (B, O) or (B,) for one per sequence;
             integer for classes, floating point otherwise.
         dt: time elapsed since the previous sample, (B, T); the unit is the data set's.

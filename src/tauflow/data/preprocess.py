@@ -18,10 +18,10 @@ def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     kept begins with 1.
 
     Args:
-        positions: (T,), increasing, 0 for the first step of the recording.
+        positions: (..., T), increasing, 0 for the first step of the recording.
 
     Returns:
-        Gaps, (T,), at least 1.
+        Gaps, (..., T), at least 1.
 
     Raises:
         TimeError: positions do not increase, or are negative.
@@ -57,6 +57,15 @@ def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.
     start = np.full((*times.shape[:-1], 1), first)
     # Differences are taken in the precision of the times: absolute times are large, gaps small.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
+
+
+def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return each gap one step late, the first two being the first: a known error in print.
+
+    Args:
+        gaps: (..., T).
+    """
+    return np.concatenate([gaps[..., :1], gaps[..., :-1]], axis=-1)
 
 
 def windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:

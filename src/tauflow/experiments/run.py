@@ -140,16 +140,31 @@ def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
 def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
     """Build a model whose input and output fit a data set.
 
-    It answers at every step if the data has a target at every step, else once per sequence.
+    It answers at every step if the data has a target at every step, else once per sequence. Tokens
+    are embedded.
+
+    Raises:
+        OptionError: the model is to embed tokens, but the data has features.
     """
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
     if "wiring" in options:
         size = _wiring(options.pop("wiring"), spec.hidden_size)
-    body = build(
-        spec.cell, data.card.input_size, size, return_sequences=data.card.per_step, **options
+    card = data.card
+    if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
+        raise OptionError(
+            f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
+            "has features; leave them out."
+        )
+    width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
+    body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
+    return SequenceModel(
+        body,
+        card.target_size,
+        head_init=spec.head_init,
+        vocabulary=card.vocabulary,
+        embedding_dropout=spec.embedding_dropout,
     )
-    return SequenceModel(body, data.card.target_size, head_init=spec.head_init)
 
 
 def _wiring(description: Any, hidden_size: int) -> AbstractWiring:

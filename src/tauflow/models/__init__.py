@@ -3,6 +3,7 @@
 from .catalog import WHOLE_MODELS, WholeModelEntry
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
+from .embedding import TokenEmbedding
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .seft import SeFT
@@ -21,6 +22,7 @@ __all__ = [
     "LatentPaths",
     "SeFT",
     "SequenceModel",
+    "TokenEmbedding",
     "Transformer",
     "VariationalLoss",
     "WholeModelEntry",

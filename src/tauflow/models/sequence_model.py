@@ -10,6 +10,7 @@ from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
 
+from .embedding import TokenEmbedding
 from .stateless import AbstractStatelessModel
 
 
@@ -26,6 +27,9 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         head_init: ``"torch"`` (the default of ``torch.nn.Linear``), ``"keras"`` (Glorot uniform,
             zero bias) or ``"truncated-0.05"`` (truncated normal of standard deviation 0.05, zero
             bias, of some released regression scripts).
+        vocabulary: number of tokens; x then holds an integer id per step, (B, T, 1), which a
+            :class:`~tauflow.models.TokenEmbedding` turns into the body's input. 0 for features.
+        embedding_dropout: dropout on the embedded tokens.
     """
 
     options: dict[str, Any]
@@ -36,6 +40,8 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         output_size: int,
         *,
         head_init: str = "torch",
+        vocabulary: int = 0,
+        embedding_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule | AbstractStatelessModel):
@@ -47,6 +53,14 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         self.head = nn.Linear(rnn.output_size, at_least(1, output_size=output_size))
         self.head_init = one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
         self.reset_head()
+        self.embedding = None
+        if at_least(0, vocabulary=vocabulary):
+            self.embedding = TokenEmbedding(vocabulary, rnn.input_size, dropout=embedding_dropout)
+        elif embedding_dropout:
+            raise ArgumentError(
+                f"embedding_dropout={embedding_dropout} without a vocabulary has nothing to drop; "
+                "give the number of tokens, or leave it out."
+            )
 
     def reset_head(self) -> None:
         """Draw the head as ``head_init`` says."""
@@ -65,7 +79,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         """Run body and head.
 
         Args:
-            x: inputs, as for the body.
+            x: inputs, as for the body; with a vocabulary, token ids.
             hx: state to start from.
             **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
                 :meth:`SequenceModule.forward`.
@@ -73,6 +87,8 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Returns:
             Predictions in the form of the input, and the final state.
         """
+        if self.embedding is not None:
+            x = self.embedding(x)
         y, h = self.rnn(x, hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))

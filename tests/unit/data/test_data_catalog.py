@@ -35,6 +35,10 @@ NAMES = [
     "power-hourly",
     "har",
     "person-activity",
+    "physionet2012",
+    "imdb",
+    "character-trajectories",
+    "speech-commands",
 ]
 
 
