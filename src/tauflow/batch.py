@@ -16,7 +16,7 @@ class SequenceBatch:
 
     Args:
         x: inputs, (B, T, I), or images, (B, T, C, H, W); finite wherever ``mask`` and ``observed``
-            are true.
+            are true; or integer ids of tokens, (B, T, 1), for a model that embeds them.
         y: targets: (B, T, O) or (B, T) for one per step, (B, O) or (B,) for one per sequence;
             integer for classes, floating point otherwise.
         dt: time elapsed since the previous sample, (B, T); the unit is the data set's.

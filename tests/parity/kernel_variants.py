@@ -4,12 +4,14 @@ import torch
 
 from tauflow.cells import (
     CfCCell,
+    CTRNNCell,
     ElmanCell,
     GRUCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
     NeuronalLTCCell,
+    ODELSTMCell,
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
@@ -35,6 +37,19 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"activation": "sigmoid", "substeps": 1},
         {"activation": "relu", "substeps": 4},
         {"activation": "hardtanh"},
+    ],
+    CTRNNCell: [
+        {},
+        {"damping": 0.0, "solver": "euler", "substeps": 4},
+        {"solver": "heun", "activation": "sigmoid", "scale": False},
+        {"solver": "midpoint", "activation": "relu", "substeps": 1},
+        {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
+    ],
+    ODELSTMCell: [
+        {},
+        {"solver": "heun", "substeps": 2, "forget_bias": 1.0},
+        {"form": "torch"},
+        {"form": "torch", "solver": "euler", "substeps": 1},
     ],
     CfCCell: [
         {"backbone_units": 9},

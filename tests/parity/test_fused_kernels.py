@@ -57,11 +57,17 @@ def test_fused_equals_reference_in_double_precision(row, size):
         for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
             torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
         return
-    fused = values_and_gradients(spec.run, example(spec, *size, **options))
-    for position, (actual, reference) in enumerate(zip(fused, expected, strict=True)):
+    single = example(spec, *size, **options)
+    fused = values_and_gradients(spec.run, single)
+    # A flow without decay carries its own rounding on, in single precision of any kind.
+    plain = values_and_gradients(reference_loop, single)
+    for position, tensors in enumerate(zip(fused, plain, expected, strict=True)):
+        actual, rounded, reference = (tensor.double() for tensor in tensors)
         largest = max(1.0, reference.abs().max().item())
-        error = (actual - reference).abs().max().item() / largest
-        assert error < (1e-6 if position < 2 else 1e-5)
+        error, unavoidable = (
+            (found - reference).abs().max().item() / largest for found in (actual, rounded)
+        )
+        assert error < max(1e-6 if position < 2 else 1e-5, 2 * unavoidable)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -32,7 +32,13 @@ class DatasetCard:
         per_step: whether there is a target at every step, rather than one per sequence.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
-        files: SHA-256 of every file, by name.
+        files: SHA-256 of every file, by name; empty for a file whose digest nobody publishes, so
+            that the loader checks what it holds.
+        repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
+            ``folder`` they do as well as ``files``; they have no address to download from.
+        streamed: whether a file is too large to be held in memory while it is downloaded.
+        vocabulary: number of token ids, for data whose x holds an id per step, (B, T, 1) of
+            integers, and is to be embedded; 0 for features.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
 
@@ -53,12 +59,16 @@ class DatasetCard:
     folder: str = ""
     base_url: str = ""
     files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    streamed: bool = False
+    vocabulary: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         one_of(TASKS, task=self.task)
         at_least(1, input_size=self.input_size)
         at_least(1, target_size=self.target_size)
+        at_least(0, vocabulary=self.vocabulary)
         if self.targets and len(self.targets) != self.target_size:
             raise ArgumentError(
                 f"targets must name each of the {self.target_size} target values, got "

@@ -15,7 +15,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
-from tauflow.sequence import build
+from tauflow.sequence import SequenceModule, build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
@@ -140,49 +140,71 @@ def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
 def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWholeModel:
     """Build a model whose input and output fit a data set.
 
-    It answers at every step if the data has a target at every step, else once per sequence. A
-    model that predicts by itself comes as it is, everything else with a linear readout.
+    It answers at every step if the data has a target at every step, else once per sequence. Tokens
+    are embedded. A model that predicts by itself comes as it is, all others with a linear readout.
 
     Raises:
         UnknownNameError: there is no such model.
-        OptionError: it has no such option.
+        OptionError: it has no such option, or is to embed tokens, but the data has features.
         ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
-    card = data.card
-    entry = model_entry(spec.cell)
+    card, entry = data.card, model_entry(spec.cell)
+    if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
+        raise OptionError(
+            f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
+            "has features; leave them out."
+        )
     if isinstance(entry, WholeModelEntry):
-        return _whole_model(entry, spec, card)
+        _check_whole_model(entry, card)
+        if entry.model.has_head:
+            return _model_with_head(entry, spec, card)
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
-    if "wiring" in options:
-        size = _wiring(options.pop("wiring"), spec.hidden_size)
-    body = build(spec.cell, card.input_size, size, return_sequences=card.per_step, **options)
-    return SequenceModel(body, card.target_size, head_init=spec.head_init)
+    width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
+    body: SequenceModule | AbstractWholeModel
+    if isinstance(entry, WholeModelEntry):
+        if entry.model.every_step:
+            options["return_sequences"] = card.per_step
+        body = entry.build(width, size, **options)
+    else:
+        if "wiring" in options:
+            size = _wiring(options.pop("wiring"), spec.hidden_size)
+        body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
+    return SequenceModel(
+        body,
+        card.target_size,
+        head_init=spec.head_init,
+        vocabulary=card.vocabulary,
+        embedding_dropout=spec.embedding_dropout,
+    )
 
 
-def _whole_model(
-    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
-) -> SequenceModel | AbstractWholeModel:
-    kind, options = entry.model, dict(spec.options)
-    if kind.takes_images:
+def _check_whole_model(entry: WholeModelEntry, card: DatasetCard) -> None:
+    """Refuse data that a model cannot read, or whose targets it cannot give."""
+    kind = entry.model
+    if kind.takes_images or (kind.has_head and card.vocabulary):
+        takes = "images" if kind.takes_images else "features"
+        has = "tokens" if card.vocabulary else "features"
         raise ArgumentError(
-            f"the model {entry.name!r} takes images, but {card.name} has {card.input_size} plain "
-            "features per step. Choose another model."
+            f"the model {entry.name!r} takes {takes}, but {card.name} has {has}. Choose another "
+            "model."
         )
     if card.per_step and not kind.every_step:
         raise ArgumentError(
             f"the model {entry.name!r} answers once per sequence, but {card.name} has a target at "
             "every step. Choose another model, or a data set with one target per sequence."
         )
-    if not kind.has_head:
-        if kind.every_step:
-            options["return_sequences"] = card.per_step
-        body = entry.build(card.input_size, spec.hidden_size, **options)
-        return SequenceModel(body, card.target_size, head_init=spec.head_init)
+
+
+def _model_with_head(
+    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
+) -> AbstractWholeModel:
+    """Build a model that predicts by itself."""
     if spec.head_init != "torch":
         raise OptionError(
             f"the model {entry.name!r} has a readout of its own; leave head_init out."
         )
+    options = dict(spec.options)
     if options.get("objective") != "reconstruction":
         options |= {"classes": card.target_size, "per_step": card.per_step}
     return entry.build(card.input_size, spec.hidden_size, **options)

@@ -68,6 +68,9 @@ class ModelSpec:
         hidden_size: neurons, or latent dimensions.
         head_init: how the linear readout is drawn, see
             :class:`tauflow.models.sequence_model.SequenceModel`.
+        embedding_size: length of the vector of a token, if the data has tokens; by default
+            ``hidden_size``.
+        embedding_dropout: dropout on those vectors.
         options: everything else that its constructor takes; ``wiring`` is a description for
             :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
 
@@ -78,6 +81,8 @@ class ModelSpec:
     cell: str
     hidden_size: int
     head_init: str = "torch"
+    embedding_size: int | None = None
+    embedding_dropout: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -215,7 +220,8 @@ def check_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> No
 _NUMBER = (int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
-    **dict.fromkeys(("n", "hidden_size", "seeds", "ddof"), (int,)),
+    **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
+    "embedding_dropout": _NUMBER,
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
@@ -331,7 +337,8 @@ def _model(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> Mo
     merged = {**table.get("model", {}), **entry.get("model", {})}
     require_keys(f"{where}, model", merged, ("cell", "hidden_size"))
     check_types(f"{where}, model", merged)
-    own = {key: merged.pop(key) for key in ("cell", "hidden_size", "head_init") if key in merged}
+    places = [field.name for field in fields(ModelSpec) if field.name != "options"]
+    own = {key: merged.pop(key) for key in places if key in merged}
     return ModelSpec(**own, options=merged)
 
 

@@ -1,16 +1,20 @@
 """Every fused kernel, one row each, in order of preference."""
 
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .cfc import cfc_limits, run_cfc
+from .flow import ct_rnn_limits, run_ct_rnn
 from .ltc import ltc_limits, run_ltc
 from .ltc_neuronal import neuronal_limits, run_neuronal
 from .mixed_memory import mixed_limits, run_mixed
+from .ode_lstm import ode_lstm_limits, run_ode_lstm
 from .spec import KernelSpec
 from .torch_gated import run_elman, run_gru, run_lstm, torch_limits
 from .wired_cfc import run_wired, wired_limits
@@ -23,6 +27,8 @@ KERNELS: tuple[KernelSpec, ...] = (
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),
     KernelSpec(CfCCell, "numba", cfc_limits, run_cfc, rtol=1e-5, atol=1e-5),
     KernelSpec(MixedMemoryCell, "numba", mixed_limits, run_mixed, rtol=1e-5, atol=1e-5),
+    KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_ct_rnn, rtol=1e-5, atol=1e-5),
+    KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_ode_lstm, rtol=1e-5, atol=1e-5),
     KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
 )
 

@@ -4,6 +4,7 @@ from .base import AbstractWholeModel
 from .catalog import WHOLE_MODELS, WholeModelEntry, model_entry
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
+from .embedding import TokenEmbedding
 from .facts import ModelFacts, model_facts
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
@@ -25,6 +26,7 @@ __all__ = [
     "ModelFacts",
     "SeFT",
     "SequenceModel",
+    "TokenEmbedding",
     "Transformer",
     "VariationalLoss",
     "WholeModelEntry",

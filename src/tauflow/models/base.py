@@ -29,5 +29,7 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
 
     options: dict[str, Any]
     """The arguments the model was built with; recorded automatically."""
+    input_size: Any
+    """Features per time point, or (channels, height, width) of images."""
     output_size: int
     """Width of what it returns."""

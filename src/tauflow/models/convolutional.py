@@ -126,6 +126,7 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
                 f"Build it with input_size={self.head.output_size}, or set dense."
             )
         self.rnn = rnn
+        self.input_size = self.head.image_size
         body_size = self.head.output_size if rnn is None else rnn.output_size
         self.return_sequences = True if rnn is None else rnn.return_sequences
         self.readout: nn.Linear | None = None

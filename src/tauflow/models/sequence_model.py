@@ -1,6 +1,7 @@
 """A sequence module with a linear readout: what experiments train."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
 from .base import AbstractWholeModel
+from .embedding import TokenEmbedding
 
 
 class SequenceModel(nn.Module, metaclass=RecordedMeta):
@@ -30,6 +32,9 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         head_init: ``"torch"`` (the default of ``torch.nn.Linear``), ``"keras"`` (Glorot uniform,
             zero bias) or ``"truncated-0.05"`` (truncated normal of standard deviation 0.05, zero
             bias, of some released regression scripts).
+        vocabulary: number of tokens; x then holds an integer id per step, (B, T, 1), which a
+            :class:`~tauflow.models.TokenEmbedding` turns into the body's input. 0 for features.
+        embedding_dropout: dropout on the embedded tokens.
     """
 
     options: dict[str, Any]
@@ -40,6 +45,8 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         output_size: int,
         *,
         head_init: str = "torch",
+        vocabulary: int = 0,
+        embedding_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not isinstance(rnn, SequenceModule | AbstractWholeModel):
@@ -56,6 +63,14 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         self.head = nn.Linear(rnn.output_size, at_least(1, output_size=output_size))
         self.head_init = one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
         self.reset_head()
+        self.embedding = None
+        if at_least(0, vocabulary=vocabulary):
+            self.embedding = TokenEmbedding(vocabulary, rnn.input_size, dropout=embedding_dropout)
+        elif embedding_dropout:
+            raise ArgumentError(
+                f"embedding_dropout={embedding_dropout} without a vocabulary has nothing to drop; "
+                "give the number of tokens, or leave it out."
+            )
 
     def reset_head(self) -> None:
         """Draw the head as ``head_init`` says."""
@@ -74,7 +89,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         """Run body and head.
 
         Args:
-            x: inputs, as for the body.
+            x: inputs, as for the body; with a vocabulary, token ids.
             hx: state to start from.
             **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
                 :meth:`SequenceModule.forward`.
@@ -82,6 +97,8 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Returns:
             Predictions in the form of the input, and the final state.
         """
+        if self.embedding is not None:
+            x = self.embedding(x)
         y, h = self.rnn(x, hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))
@@ -102,4 +119,6 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
         if own is None:
             return prediction_loss(predict(self, batch), batch)
+        if self.embedding is not None:
+            batch = replace(batch, x=self.embedding(batch.x))
         return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)

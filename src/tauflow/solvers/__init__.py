@@ -2,6 +2,7 @@
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
 from .explicit import integrate
+from .gap import FLOW_SOLVERS, integrate_gap
 from .semilinear import SOLVERS, integrate_semilinear
 from .tableau import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau
 from .torchode_steps import SolverStatistics
@@ -9,6 +10,7 @@ from .torchode_steps import SolverStatistics
 __all__ = [
     "ADAPTIVE_METHODS",
     "EULER",
+    "FLOW_SOLVERS",
     "HEUN",
     "MIDPOINT",
     "RK4",
@@ -18,6 +20,7 @@ __all__ = [
     "SolverStatistics",
     "integrate",
     "integrate_adaptive",
+    "integrate_gap",
     "integrate_path",
     "integrate_semilinear",
 ]

@@ -19,7 +19,27 @@ from tauflow.errors import (
 from tauflow.training.losses import LOSSES
 from tauflow.training.metrics import METRICS
 
-NAMES = ["pendulum", "half-cheetah", "walker2d", "xor-dense", "xor-event"]
+NAMES = [
+    "pendulum",
+    "half-cheetah",
+    "walker2d",
+    "xor-dense",
+    "xor-event",
+    "seq-mnist",
+    "event-mnist",
+    "gesture",
+    "occupancy",
+    "ozone",
+    "traffic",
+    "power",
+    "power-hourly",
+    "har",
+    "person-activity",
+    "physionet2012",
+    "imdb",
+    "character-trajectories",
+    "speech-commands",
+]
 
 
 @pytest.fixture

@@ -123,6 +123,19 @@ def test_ip_net_adds_its_autoencoding_loss():
     torch.testing.assert_close(model.training_loss(data, score, epoch=0), expected)
 
 
+def test_a_body_with_a_loss_of_its_own_reads_embedded_tokens():
+    model = SequenceModel(IPNet(2, 3, reference_points=4, dropout=0.0), 1, vocabulary=5)
+    ids, y = torch.randint(0, 5, (3, 12, 1)), torch.ones(3)
+    score, vectors = METRICS["bce"], model.embedding(ids)
+    torch.manual_seed(4)
+    expected = score(model(ids)[0], SequenceBatch(ids, y)) + model.rnn.autoencoding_loss(vectors)
+    torch.manual_seed(4)
+    got = model.training_loss(SequenceBatch(ids, y), score, epoch=0)
+    torch.testing.assert_close(got, expected)
+    got.backward()
+    assert model.embedding.table.weight.grad.any()
+
+
 class Killed(BaseException):
     pass
 

@@ -1,12 +1,15 @@
 """Walker2d: predict the next simulator state from frames of which one in ten is lost."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
+from tauflow.data.cache import cached
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import drop_frames, gaps_from_positions, windows
 from tauflow.data.store import locate, read_checksums
@@ -64,16 +67,26 @@ Arrays = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 def load_walker2d(root: str | Path | None = None, *, download: bool = True) -> TaskData:
     """Load the windows of Lechner and Hasani 2020, Table 5; for errors see :func:`locate`."""
     paths = locate(WALKER2D, root, download=download)
-    order = np.random.RandomState(SPLIT_SEED).permutation(len(paths))
-    paths = [paths[index] for index in order]
+    parsed = cached(WALKER2D, paths, 1, partial(_parse, paths))
+    rollouts = np.split(parsed["frames"], parsed["ends"][:-1])
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(rollouts))
+    rollouts = [rollouts[index] for index in order]
     rng = np.random.RandomState(DROP_SEED)
-    train, valid, test = (_part(paths[part], rng) for part in (TRAIN, VALID, TEST))
+    train, valid, test = (_part(rollouts[part], rng) for part in (TRAIN, VALID, TEST))
     return TaskData(WALKER2D, train, valid=valid, test=test)
 
 
-def _part(paths: list[Path], rng: np.random.RandomState) -> SequenceBatch:
-    rollouts = [_windows(read_rollout(path, WALKER2D.input_size), rng) for path in paths]
-    x, y, dt = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*rollouts, strict=True))
+def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    rollouts = [read_rollout(path, WALKER2D.input_size) for path in paths]
+    return {
+        "frames": np.concatenate(rollouts),
+        "ends": np.cumsum([len(rollout) for rollout in rollouts]),
+    }
+
+
+def _part(rollouts: list[NDArray[np.float32]], rng: np.random.RandomState) -> SequenceBatch:
+    cut = [_windows(rollout, rng) for rollout in rollouts]
+    x, y, dt = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*cut, strict=True))
     return SequenceBatch(x=x, y=y, dt=dt)
 
 
