@@ -65,9 +65,10 @@ class LTCCell(AbstractCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N, fully connected, or a wiring, which says how many.
-        solver: ``"fused"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``. The fused one is
-            bounded for any gap; the explicit ones need d (g_l + sum of g) / C below about 2, and
-            blow up beyond: use more substeps, or the fused one.
+        solver: ``"fused"``, ``"exponential"`` (conductances held over a step, and the linear flow
+            that is left followed exactly), ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+            The first two are bounded for any gap; the explicit ones need d (g_l + sum of g) / C
+            below about 2, and blow up beyond: use more substeps, or one of the first two.
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw

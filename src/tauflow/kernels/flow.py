@@ -102,7 +102,7 @@ class FlowLoop(torch.autograd.Function):
             scale: (N,).
         """
         T, B, N = drive.shape
-        memory = flow_memory(run.steps, drive, T if keep else 1, B, N, N)
+        memory = flow_memory(run.steps, T if keep else 1, B, N, N)
         y, states = drive.new_empty(T, B, N), h.clone(memory_format=torch.contiguous_format)
         lengths = delta.T.contiguous()
         valid = torch.empty(0, 0, dtype=torch.bool) if mask is None else mask.contiguous()

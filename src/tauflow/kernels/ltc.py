@@ -15,6 +15,7 @@ from .cpu_limits import cpu_limits
 from .ltc_layout import Layout, layout_of
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
+from .workspace import empty
 
 LOG2E = math.log2(math.e)
 
@@ -110,8 +111,8 @@ def _forward(
     announce("LTC", ltc_forward)
     (B, T), N = u.shape[:2], h.shape[1]
     states = u.new_empty(B, T, N)
-    kept = u.new_empty(2, B if keep else 0, T, run.substeps, N)
-    slopes = u.new_empty(B if keep_slopes else 0, T, run.substeps, N)
+    kept = empty(2, B if keep else 0, T, run.substeps, N)
+    slopes = empty(B if keep_slopes else 0, T, run.substeps, N)
     run_slices(
         ltc_forward,
         B,

@@ -132,7 +132,7 @@ class ODELSTMLoop(torch.autograd.Function):
         parameters = Parameters(*tensors)
         T, B, _ = gates.shape
         N, width = h.shape[1], parameters.W_1.shape[0]
-        memory = flow_memory(run.steps, gates, T if keep else 1, B, N, width)
+        memory = flow_memory(run.steps, T if keep else 1, B, N, width)
         gates = gates.clone(memory_format=torch.contiguous_format)
         u, y, cells = (
             gates.new_empty(T, B, N),

@@ -131,7 +131,7 @@ def _core_arrays(
     """Return a core's form, and its arrays as the compiled steps expect them."""
     like = heads.bias.detach()
     parameters, form = core_parameters(like, backbone, heads), core_form(backbone, heads)
-    tape = core_memory(form, like, 1, batch_size, parameters, keep=False).tape()
+    tape = core_memory(form, 1, batch_size, parameters, keep=False).tape()
     gaps, source = _memory(batch_size, 1), _memory(batch_size, inputs + heads.hidden_size)
     h = _memory(batch_size, heads.hidden_size)
     return form_numbers(form), [*as_weights(parameters, 0), *tape, gaps, source, h]
