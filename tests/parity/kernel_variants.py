@@ -89,7 +89,7 @@ def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
 
 def takes_masks(spec: KernelSpec) -> bool:
     """Whether a kernel serves masked calls."""
-    return spec.backend != "torch"
+    return VARIANTS[spec.cell] is not GATED
 
 
 def takes_double(spec: KernelSpec) -> bool:

@@ -1,10 +1,10 @@
-"""What fused kernels of the CPU do beside computing: memory, threads, masks, odd numbers."""
+"""What the sequence kernels do beside computing: memory, threads, masks, odd numbers."""
 
 import threading
 
 import pytest
 import torch
-from kernel_variants import ROWS, example, name_of, takes_double
+from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
 
 import tauflow
@@ -12,7 +12,7 @@ from tauflow.cells import MODELS
 from tauflow.kernels import KernelCall
 from tauflow.sequence import reference_loop
 
-OWN = [row for row in ROWS if not takes_double(row[0])]
+OWN = [row for row in ROWS if takes_masks(row[0])]
 PLAIN = [row for at, row in enumerate(OWN) if row[0] not in [spec for spec, _ in OWN[:at]]]
 """The first variant of each kernel."""
 

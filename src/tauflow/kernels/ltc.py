@@ -33,7 +33,7 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     assert isinstance(cell, LTCCell)
     layout_x, layout = layout_of(cell, "synapses_x"), layout_of(cell, "synapses")
     inputs = (
-        _mapped_input(cell, call.x),
+        mapped_input(cell, call.x),
         call.h,
         ((cell.time_scale * call.dt + cell.dt_offset) / cell.substeps).squeeze(-1),
         synapse_weights(
@@ -67,7 +67,8 @@ def _mask(call: KernelCall) -> Tensor:
     return call.mask.contiguous()
 
 
-def _mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
+def mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
+    """Return x after the cell's affine input map."""
     x = x if cell.a_in is None else x * cell.a_in
     return x if cell.b_in is None else x + cell.b_in
 
