@@ -85,6 +85,16 @@ def test_without_gradients_the_values_are_the_same(row):
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_a_result_is_the_callers_own(row):
+    call = example(row[0], 3, 5, 6, **row[1])
+    expected = gradients(call, 2 * row[0].run(call)[0])
+    y, last = row[0].run(call)
+    assert y.is_contiguous()
+    last.mul_(3)  # as torch.nn.LSTM allows
+    assert_close(gradients(call, y.mul_(2)), expected)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
 def test_inputs_may_lie_in_memory_as_they_like(row):
     call = example(row[0], 4, 5, 6, **row[1])
     wide = torch.stack([call.x, call.x + 1], dim=-1)
