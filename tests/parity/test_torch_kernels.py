@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import vmap
 
-from tauflow.cells import LTCCell
+from tauflow.cells import CfCCell, LTCCell
 from tauflow.kernels import KERNELS, KernelCall, cpu_limits, pick, torch_synapses
 from tauflow.sequence import reference_loop
 
@@ -25,12 +25,11 @@ def double_example(row, *size, masked=False) -> KernelCall:
     return example(row[0], *size, torch.float64, masked=masked, **row[1])
 
 
-@pytest.mark.parametrize("options", [{}, {"substeps": 4, "sparsity": 0.5}], ids=str)
+@pytest.mark.parametrize("row", OWN, ids=name_of)
 @pytest.mark.parametrize("size", [100, 1000, 8000])
-def test_blocks_of_any_size_give_the_same(monkeypatch, size, options):
+def test_blocks_of_any_size_give_the_same(monkeypatch, size, row):
     monkeypatch.setattr(torch_synapses, "_BLOCK_BYTES", {"cpu": size})
-    (spec,) = (s for s in KERNELS if s.cell is LTCCell and s.backend == "torch")
-    call = example(spec, 3, 5, 7, torch.float64, masked=True, **options)
+    call, spec = double_example(row, 3, 6, 7, masked=True), row[0]
     expected = values_and_gradients(reference_loop, call)
     for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
         torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
@@ -122,6 +121,24 @@ def test_what_is_not_served_is_said(row):
         assert "autocast" in spec.why_not(call)
     with forward_ad.dual_level():
         assert "forward-mode" in spec.why_not(call)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"backbone_activation": lambda z: z.softmax(-1)}, "does not know this backbone"),
+        ({"activation": lambda z: z.softmax(-1)}, "does not know this head activation"),
+        ({"activation": "silu"}, "does not know this head activation"),
+        ({"backbone_dropout": 0.5}, "no backbone dropout"),
+    ],
+)
+def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason):
+    (spec,) = (s for s in KERNELS if s.cell is CfCCell and s.backend == "torch")
+    call = example(spec, 2, 5, 4, torch.float64, **options)
+    assert reason in spec.why_not(call)
+    if "backbone_dropout" in options:
+        call.cell.eval()
+        assert spec.why_not(call) is None
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)

@@ -25,6 +25,7 @@ from tauflow.solvers import integrate_semilinear
 from .ltc import leak_terms, mapped_input
 from .replay import must_replay, replay
 from .spec import KernelCall
+from .steps import step_by_step
 from .torch_limits import torch_limits
 from .torch_synapses import Block, Conductors, Pulled, Pullers, block_size, rows_per_block
 
@@ -42,7 +43,7 @@ def run_torch_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, LTCCell)
     if _is_short(call):
-        return _step_by_step(call)
+        return step_by_step(call)
     w_x, w = cell.positive(cell.w_x) * cell.synapses_x, cell.positive(cell.w) * cell.synapses
     inputs = (
         mapped_input(cell, call.x),
@@ -66,15 +67,6 @@ def _is_short(call: KernelCall) -> bool:
     assert isinstance(call.cell, LTCCell)
     sub_steps = call.x.shape[1] * call.cell.substeps
     return sub_steps <= 12 and call.h.numel() * call.h.shape[1] < block_size(call.h)
-
-
-def _step_by_step(call: KernelCall) -> tuple[Tensor, Tensor]:
-    h, states = call.h, []
-    for t in range(call.x.shape[1]):
-        after = call.cell.step(call.x[:, t], h, call.dt[:, t])
-        h = after if call.mask is None else torch.where(call.mask[:, t, None], after, h)
-        states.append(h)
-    return call.cell.readout(torch.stack(states, dim=1)), h
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ def _forward(
             if keep:
                 v[k + 1] = now
         states[t] = now
-    return states.transpose(0, 1), now, _Kept(v, reciprocal, slopes)
+    return states.transpose(0, 1).contiguous(), now, _Kept(v, reciprocal, slopes)
 
 
 def _plain(
