@@ -124,7 +124,8 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Tensor | None, ...]:
         form, wanted = ctx.form, ctx.needs_input_grad[1:]
-        inputs, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+        inputs, kept = saved[: ctx.count], saved[ctx.count :]
         if must_replay(pulls):
             return None, *replay(lambda *own: _plain(form, *own), inputs, wanted, pulls)
         states, p, heads, *hidden = kept
