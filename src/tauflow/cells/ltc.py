@@ -190,14 +190,14 @@ class LTCCell(AbstractCell):
         w = self.positive(self.w) * self.synapses
         g_l, C = self.positive(self.g_l), self.positive(self.C)
         # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = _synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
+        drive_x, conductance_x = synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
         drive_x = drive_x + g_l * self.V_l
         conductance_x = conductance_x + g_l
         if self.solver == "fused":
             conductance_x = conductance_x + self.epsilon
 
         def terms(v: Tensor) -> tuple[Tensor, Tensor]:
-            drive, conductance = _synaptic(v, w, self.mu, self.sigma, self.E)
+            drive, conductance = synaptic(v, w, self.mu, self.sigma, self.E)
             return drive_x + drive, conductance_x + conductance
 
         gap = self.time_scale * dt + self.dt_offset
@@ -210,7 +210,7 @@ class LTCCell(AbstractCell):
         return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
 
 
-def _synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+def synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)

@@ -51,7 +51,7 @@ def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
     leaves = (drive.transpose(0, 1), delta, call.h, cell.W_h, scale)
     mask = None if call.mask is None else call.mask.T
     y, last = FlowLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
-    return y.transpose(0, 1), last
+    return y.transpose(0, 1).contiguous(), last
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
         out, last = _FusedNeuronal.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
         out, last, _, _ = _forward(run, *inputs, keep=False)
-    return out.transpose(0, 1), last
+    return out.transpose(0, 1).contiguous(), last
 
 
 @dataclass(frozen=True)

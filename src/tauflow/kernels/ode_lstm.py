@@ -88,7 +88,7 @@ def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     leaves = (gates.transpose(0, 1), delta, h, c, *parameters)
     mask = None if call.mask is None else call.mask.T
     y, h, c = ODELSTMLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
-    return y.transpose(0, 1), torch.cat([h, c], dim=-1)
+    return y.transpose(0, 1).contiguous(), torch.cat([h, c], dim=-1)
 
 
 @cache
