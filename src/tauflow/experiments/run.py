@@ -141,7 +141,16 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
     """Build a model whose input and output fit a data set.
 
     It answers at every step if the data has a target at every step, else once per sequence.
+
+    Raises:
+        ArgumentError: the data set has images.
     """
+    if data.card.image_size is not None:
+        raise ArgumentError(
+            f"{data.card.name} has images, {data.card.image_size}, for inputs, and {spec.cell!r} "
+            "takes features. Build a model with a convolutional head, and train it with "
+            "tauflow.train."
+        )
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
     if "wiring" in options:
