@@ -12,6 +12,8 @@ from . import store
 from .card import DatasetCard, TaskData
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
 from .real.walker2d import WALKER2D, load_walker2d
+from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
+from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
 
@@ -107,3 +109,5 @@ register(HALF_CHEETAH, load_half_cheetah)
 register(WALKER2D, load_walker2d)
 register(XOR_DENSE, load_xor_dense)
 register(XOR_EVENT, load_xor_event)
+register(FLIP_FLOP, load_flip_flop)
+register(ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck)
