@@ -144,8 +144,15 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
     are embedded.
 
     Raises:
+        ArgumentError: the data set has images.
         OptionError: the model is to embed tokens, but the data has features.
     """
+    if data.card.image_size is not None:
+        raise ArgumentError(
+            f"{data.card.name} has images, {data.card.image_size}, for inputs, and {spec.cell!r} "
+            "takes features. Build a model with a convolutional head, and train it with "
+            "tauflow.train."
+        )
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
     if "wiring" in options:

@@ -318,7 +318,7 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
     """Refuse inputs and gaps that are not finite at a step that counts."""
-    finite = {"x": torch.isfinite(data.x).all(-1)}
+    finite = {"x": torch.isfinite(data.x).flatten(2).all(-1)}
     if data.dt is not None:
         finite["dt"] = torch.isfinite(data.dt)
     for part, good in finite.items():

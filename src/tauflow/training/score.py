@@ -87,7 +87,7 @@ class Score:
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
         valid = batch.mask if batch.y_mask is None else batch.y_mask
         # A target per sequence has no step axis for a mask to select from.
-        y = y[valid] if valid is not None and y.shape[:2] == valid.shape else y
+        y = y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
         if self.target == "binary" and not bool(((y >= 0) & (y <= 1)).all()):
             raise DataError(f"{where} must lie between 0 and 1. Map the two classes to 0 and 1.")
         if self.target == "classes" and not bool((y >= 0).all()):

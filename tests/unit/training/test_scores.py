@@ -209,6 +209,18 @@ def test_unfit_targets_are_refused_unless_masked(name, y, error, message):
         LOSSES[name].check_targets("train", SequenceBatch(x, y, y_mask=nowhere))
 
 
+@pytest.mark.parametrize("name", ["mse", "mae"])
+def test_values_are_masked_one_by_one(name):
+    prediction, y, _ = example("values")
+    known = torch.rand(B, T, C, generator=torch.Generator().manual_seed(1)) < 0.5
+    batch = SequenceBatch(prediction, y.masked_fill(~known, torch.nan), y_mask=known)
+    expected = by_sklearn(name, prediction[known].unsqueeze(-1), y[known].unsqueeze(-1))
+    assert float(METRICS[name](prediction, batch)) == pytest.approx(expected, rel=1e-5)
+    assert evaluate(Echo(), batch, metric=name, batch_size=4) == pytest.approx(expected, rel=1e-5)
+    assert METRICS[name].count(batch, per_step=True) == int(known.sum())
+    METRICS[name].check_targets("train", batch)
+
+
 def test_a_score_of_ones_own_can_be_registered(monkeypatch):
     monkeypatch.setattr(METRICS, "_entries", dict(METRICS))  # for this test only
     cubic = Score("cubic", "values", lambda prediction, y: (prediction - y).abs() ** 3)

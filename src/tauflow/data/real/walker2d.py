@@ -42,6 +42,7 @@ WALKER2D = DatasetCard(
     ),
     loss="mse",
     metric="mse",
+    forecast=True,
     folder="walker2d",
     base_url=(
         "https://raw.githubusercontent.com/raminmh/CfC/"
