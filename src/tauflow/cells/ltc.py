@@ -85,6 +85,7 @@ class LTCCell(AbstractCell):
 
     paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
     is_flow = True
+    takes_wiring = True
 
     synapses: Tensor
     synapses_x: Tensor
