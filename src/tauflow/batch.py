@@ -22,7 +22,8 @@ class SequenceBatch:
         dt: time elapsed since the previous sample, (B, T); the unit is the data set's.
         mask: (B, T) bool, false at padding.
         observed: bool, in the shape of x, which features were measured.
-        y_mask: (B, T) bool, which steps have a target; defaults to ``mask`` in losses.
+        y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known;
+            defaults to ``mask`` in losses.
     """
 
     x: Tensor
@@ -53,11 +54,12 @@ class SequenceBatch:
                 f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
                 "Give one row of targets per sequence."
             )
+        entries = self.y_mask is not None and self.y_mask.ndim == 3
         for name, expected in (
             ("dt", (batch, steps)),
             ("mask", (batch, steps)),
             ("observed", tuple(self.x.shape)),
-            ("y_mask", (batch, steps)),
+            ("y_mask", tuple(self.y.shape) if entries else (batch, steps)),
         ):
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != expected:

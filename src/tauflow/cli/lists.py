@@ -77,5 +77,8 @@ def print_experiments() -> None:
     for name in list_experiments():
         experiment = load_experiment(name)
         ready = [row.name for row in experiment.rows if row.status == READY]
-        rows.append((name, experiment.source, f"{len(ready)} of {len(experiment.rows)} rows"))
+        runs = f"{len(ready)} of {len(experiment.rows)} rows"
+        if experiment.command is not None:
+            runs = f"not trained; tauflow show {name}"
+        rows.append((name, experiment.source, runs))
     print_table(("name", "published in", "can be run"), rows)

@@ -27,6 +27,8 @@ from .real.power import POWER, POWER_HOURLY, load_power, load_power_hourly
 from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
 from .real.traffic import TRAFFIC, load_traffic
 from .real.walker2d import WALKER2D, load_walker2d
+from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
+from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
 
@@ -136,3 +138,5 @@ register(PHYSIONET2012, load_physionet2012)
 register(IMDB, load_imdb)
 register(CHARACTER_TRAJECTORIES, load_character_trajectories)
 register(SPEECH_COMMANDS, load_speech_commands)
+register(FLIP_FLOP, load_flip_flop)
+register(ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck)

@@ -1,5 +1,6 @@
 """Experiments as data: published tables, the runs that measure them again, and reports."""
 
+from .counts import parameter_counts
 from .load import list_experiments, load_experiment
 from .reproduce import Grid, collect, reproduce
 from .results import RunRecord
@@ -15,6 +16,7 @@ __all__ = [
     "collect",
     "list_experiments",
     "load_experiment",
+    "parameter_counts",
     "reproduce",
     "run_one",
 ]

@@ -7,7 +7,8 @@ from pathlib import Path
 from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
 from tauflow.registry import nearest
 
-from .spec import Experiment, experiment_from_dict
+from .parse import experiment_from_dict
+from .spec import Experiment
 
 if sys.version_info >= (3, 11):
     import tomllib

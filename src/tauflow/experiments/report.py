@@ -1,7 +1,7 @@
 """Reports: a table in Markdown, and a self-contained HTML page with curves and predictions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from .reproduce import Grid, describe, duration
 from .results import RunRecord
 from .run import job_of, load_part
 from .samples import sample, trained_model
-from .spec import READY, Row
+from .spec import Row
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -115,18 +115,8 @@ def grid_markdown(grid: Grid) -> str:
 def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
     experiment = grid.experiment
     rows = [row for row in experiment.rows if grid.of(row)]
-    pictures = []
+    pictures = [_part_curves(grid, same) for same in _by_part(rows)]
     if rows:
-        panels = [
-            Curves(
-                table.title(row),
-                grid.of(row),
-                level=row.published.mean,
-                spread=row.published.std,
-            )
-            for row in rows
-        ]
-        pictures.append(learning_curves(panels, experiment.metric))
         pictures += _grid_samples(grid, rows, runs_dir, data_dir)
     kinds = {True: "ours", False: "absent"}
     return Page(
@@ -147,20 +137,35 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
     )
 
 
+def _by_part(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each part, which share data and metric."""
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(row.part.name, []).append(row)
+    return list(parts.values())
+
+
+def _part_curves(grid: Grid, rows: Sequence[Row]) -> Picture:
+    panels = [
+        Curves(row.title, grid.of(row), level=row.published.mean, spread=row.published.std)
+        for row in rows
+    ]
+    picture = learning_curves(panels, rows[0].metric)
+    part = rows[0].part.name
+    return replace(picture, title=f"{picture.title}, {part}") if part else picture
+
+
 def _grid_samples(
     grid: Grid, rows: Sequence[Row], runs_dir: Path, data_dir: Path | None
 ) -> list[Picture]:
     """Draw predictions of the best run whose weights are still there."""
-    sign = -1 if METRICS[grid.experiment.metric].higher_is_better else 1
-    best_first = sorted(
-        (record for row in rows for record in grid.of(row) if record.test is not None),
-        key=lambda record: sign * (record.test or 0.0),
-    )
+    records = [record for row in rows for record in grid.of(row) if record.test is not None]
+    best_first = sorted(records, key=_worse)
     for record in best_first:
         row = grid.experiment.row(record.row)
-        if row.status != READY:
-            continue
-        job = job_of(grid.experiment, row, record.seed, epochs=grid.epochs)
+        job = job_of(
+            grid.experiment, row, record.seed, epochs=grid.epochs, setting=grid.setting(row)
+        )
         directory = job.directory(runs_dir)
         if not directory.is_dir():
             continue
@@ -178,6 +183,12 @@ def _grid_samples(
         caption = f"{table.title(row)}, seed {record.seed}, on sequences it was not trained on."
         return [Picture(drawn.title, caption, drawn.uri)]
     return []
+
+
+def _worse(record: RunRecord) -> float:
+    """Return a number that is larger for worse runs."""
+    score = record.test or 0.0
+    return -score if METRICS[record.metric].higher_is_better else score
 
 
 def feature_names(card: DatasetCard, count: int) -> list[str]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.checks import at_least
+from tauflow.errors import TauflowError
 
 from . import results
 from .results import DONE, FAILED, RunRecord
 from .run import Job, attempt, failure, job_of, load_part
-from .spec import READY, Experiment, Row
+from .search import best_setting, search_jobs
+from .spec import READY, Experiment, Row, Setting
 
 Say = Callable[[str], None]
 
@@ -23,7 +25,7 @@ class Grid:
     Args:
         experiment: the table.
         epochs: what ``--epochs`` said, or ``None`` for the recipes' own.
-        records: one finished run per row and seed, of this and of earlier calls.
+        records: one finished run per row, setting and seed, of this and of earlier calls.
         failures: runs of this call that failed.
     """
 
@@ -33,8 +35,20 @@ class Grid:
     failures: tuple[RunRecord, ...] = ()
 
     def of(self, row: Row) -> list[RunRecord]:
-        """Return the finished runs of a row, by seed."""
-        return sorted((r for r in self.records if r.row == row.name), key=lambda r: r.seed)
+        """Return the finished runs of a row, by seed; of a search, those of the best setting."""
+        found = [r for r in self.records if r.row == row.name]
+        if row.search:
+            best = self.setting(row)
+            found = [r for r in found if best is not None and r.config_hash == self._hash(r, best)]
+        return sorted(found, key=lambda r: r.seed)
+
+    def setting(self, row: Row) -> Setting | None:
+        """Return the best of the settings that a row searches, of those that have been run."""
+        return best_setting(self.experiment, row, self.epochs, self.records)
+
+    def _hash(self, record: RunRecord, setting: Setting | None) -> str:
+        row = self.experiment.row(record.row)
+        return job_of(self.experiment, row, record.seed, epochs=self.epochs, setting=setting).hash
 
     @property
     def stem(self) -> str:
@@ -60,6 +74,8 @@ def reproduce(
 
     A run that was stopped continues from its checkpoint; one that fails is reported and leaves the
     others alone. Every finished run is appended to ``results_dir/<experiment>.jsonl`` at once.
+    A row that searches is run with every setting and seed 0, then with the other seeds and the
+    setting that had the best validation score.
 
     Args:
         experiment: the table.
@@ -79,18 +95,30 @@ def reproduce(
     at_least(1, jobs=jobs)
     count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
     rows = experiment.select(models)
-    wanted = [job_of(experiment, row, seed, epochs=epochs) for row in rows for seed in range(count)]
     path = results_dir / f"{experiment.name}.jsonl"
-    known = _finished(path, say)
-    todo = [job for job in wanted if job.hash not in known]
-    if len(todo) < len(wanted):
-        say(f"{len(wanted) - len(todo)} of {len(wanted)} runs are in {path} already")
-    failures = []
-    for record in _run_all(todo, jobs, runs_dir, data_dir, say, progress):
-        if record.status == FAILED:
-            failures.append(record)
-        results.append(path, record)
-        say(describe(record))
+    places: dict[str, Any] = {"runs_dir": runs_dir, "data_dir": data_dir}
+    failures: list[RunRecord] = []
+
+    def run(wanted: list[Job]) -> None:
+        for record in _run_missing(wanted, path, jobs, say=say, progress=progress, **places):
+            if record.status == FAILED:
+                failures.append(record)
+            results.append(path, record)
+            say(describe(record))
+
+    first = [job for row in rows for job in search_jobs(experiment, row, epochs)]
+    if first:
+        run(first)
+    records, _ = results.read(path)
+    run(
+        [
+            job_of(experiment, row, seed, epochs=epochs, setting=setting)
+            for row in rows
+            for setting in [best_setting(experiment, row, epochs, records)]
+            if setting is not None or not row.search
+            for seed in range(count)
+        ]
+    )
     return Grid(experiment, epochs, _belonging(experiment, epochs, path), tuple(failures))
 
 
@@ -148,9 +176,29 @@ def _belonging(experiment: Experiment, epochs: int | None, path: Path) -> tuple[
     for record in finished:
         if record.status == DONE and record.row in rows:
             row = rows[record.row]
-            if record.config_hash == job_of(experiment, row, record.seed, epochs=epochs).hash:
-                kept[record.config_hash] = record
+            for setting in row.search or (None,):
+                job = job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
+                if record.config_hash == job.hash:
+                    kept[record.config_hash] = record
     return tuple(kept.values())
+
+
+def _run_missing(
+    wanted: list[Job],
+    path: Path,
+    jobs: int,
+    *,
+    runs_dir: Path,
+    data_dir: Path | None,
+    say: Say,
+    progress: bool | None,
+) -> Iterator[RunRecord]:
+    """Run what has no result yet."""
+    known = _finished(path, say)
+    todo = [job for job in wanted if job.hash not in known]
+    if len(todo) < len(wanted):
+        say(f"{len(wanted) - len(todo)} of {len(wanted)} runs are in {path} already")
+    yield from _run_all(todo, jobs, runs_dir, data_dir, say, progress)
 
 
 def _run_all(
@@ -162,8 +210,16 @@ def _run_all(
     progress: bool | None,
 ) -> Iterator[RunRecord]:
     """Yield the record of each job as soon as it is there."""
+    missing: dict[str, str] = {}
     for part in {job.part.name: job.part for job in todo}.values():
-        load_part(part, data_dir)  # what must be fetched is fetched once, before processes start
+        try:  # what must be fetched is fetched once, before processes start
+            load_part(part, data_dir)
+        except TauflowError as error:
+            missing[part.name] = f"{type(error).__name__}: {error}"
+    for job in todo:
+        if job.part.name in missing:
+            yield failure(job, missing[job.part.name], _now())
+    todo = [job for job in todo if job.part.name not in missing]
     options: dict[str, Any] = {"runs_dir": runs_dir, "data_dir": data_dir}
     if jobs == 1 or len(todo) < 2:
         for number, job in enumerate(todo, start=1):
@@ -181,11 +237,14 @@ def _run_all(
             left.pop(record.config_hash)
             yield record
     except TerminatedWorkerError:
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         for job in left.values():
             yield failure(
                 job,
                 "a worker process was killed, often for want of memory. Run the command again to "
                 "continue, with fewer --jobs.",
-                now,
+                _now(),
             )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

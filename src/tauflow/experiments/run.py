@@ -23,7 +23,7 @@ from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
 from .results import DONE, FAILED, RunRecord
-from .spec import Experiment, ModelSpec, Part, Row
+from .spec import Experiment, ModelSpec, Part, Row, Setting
 
 RECORD_FILE = "record.json"
 
@@ -100,28 +100,36 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     return replace(recipe, epochs=epochs, score_last_epoch=scored)
 
 
-def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = None) -> Job:
+def job_of(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    *,
+    epochs: int | None = None,
+    setting: Setting | None = None,
+) -> Job:
     """Return the job of a row and a seed.
 
     Args:
         experiment: the table.
-        row: one of its rows; its model must exist.
+        row: one of its rows; it must be one that can be run.
         seed: 0 or larger.
         epochs: instead of the recipe's.
+        setting: one of those that the row searches; by default its own model and recipe.
     """
     if row.model is None or row.recipe is None:
         raise ArgumentError(
             f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
         )
-    recipe = row.recipe if epochs is None else shortened(row.recipe, epochs)
+    recipe = row.recipe if setting is None else setting.recipe
     return Job(
         experiment=experiment.name,
         row=row.name,
         part=row.part,
-        model=row.model,
-        recipe=recipe,
-        loss=experiment.loss,
-        metric=experiment.metric,
+        model=row.model if setting is None else setting.model,
+        recipe=recipe if epochs is None else shortened(recipe, epochs),
+        loss=row.loss,
+        metric=row.metric,
         seed=seed,
     )
 
@@ -149,6 +157,11 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
         ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
     card, entry = data.card, model_entry(spec.cell)
+    if card.image_size is not None:
+        raise ArgumentError(
+            f"{card.name} has images, {card.image_size}, for inputs, and {spec.cell!r} takes "
+            "features. Build a model with a convolutional head, and train it with tauflow.train."
+        )
     if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
         raise OptionError(
             f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
@@ -286,7 +299,7 @@ def run_one(
     resume: bool = True,
     progress: bool | None = None,
 ) -> RunRecord:
-    """Run one row with one seed and return its record.
+    """Run one row with one seed, without the settings it searches, and return its record.
 
     Args:
         experiment: the table.

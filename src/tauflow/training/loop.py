@@ -16,8 +16,9 @@ from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, DataError, NonFiniteError
 
 from .checkpoint import Checkpoint
-from .losses import LOSSES
-from .metrics import METRICS, evaluate
+from .curriculum import beginning, starts_stage, steps_of_epoch
+from .losses import LOSSES, weighted
+from .metrics import METRICS, evaluate_all
 from .optimization import (
     attach_constraints,
     clip_gradients,
@@ -30,6 +31,7 @@ from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint
+from .score import Score
 from .step_loss import training_loss
 
 Splits = dict[str, SequenceBatch | None]
@@ -130,17 +132,22 @@ class _Run:
         self, model: nn.Module, data: SequenceBatch, loss: str, recipe: Recipe, seed: int
     ) -> None:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
-        self.loss = LOSSES[loss]
+        self.loss = _loss(loss, recipe)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(recipe, self.parameters)
-        attach_constraints(model, self.optimizer)
+        self._start_optimizer()
         self.step = 0
         self.lr = recipe.lr
         self.history: list[dict[str, Any]] = []
 
+    def _start_optimizer(self) -> None:
+        self.optimizer = make_optimizer(self.recipe, self.parameters)
+        attach_constraints(self.model, self.optimizer)
+
     def train_epoch(self, epoch: int) -> float:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.model.train()
+        if starts_stage(self.recipe, epoch):
+            self._start_optimizer()
         total, count = 0.0, 0
         for batch in self._batches(epoch):
             self.lr = learning_rate(
@@ -168,6 +175,11 @@ class _Run:
         return value, entries
 
     def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
+        steps = steps_of_epoch(self.recipe, epoch)
+        for batch in self._whole_batches(epoch):
+            yield batch if steps is None else beginning(batch, steps)
+
+    def _whole_batches(self, epoch: int) -> Iterator[SequenceBatch]:
         sequences, size = len(self.data), self.recipe.batch_size
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
         if not self.recipe.shuffle:
@@ -200,7 +212,7 @@ class _Selection:
     """The weights that training will return: the best so far, or those of the last epoch."""
 
     def __init__(self, metric: str, recipe: Recipe) -> None:
-        self.higher_is_better = METRICS[metric].higher_is_better
+        self.higher_is_better = METRICS[recipe.select_by or metric].higher_is_better
         self.recipe = recipe
         self.epoch: int | None = None
         self.value: float | None = None
@@ -212,7 +224,7 @@ class _Selection:
             return
         if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
             return
-        value: float = row["valid"]
+        value: float = row["criterion" if self.recipe.select_by else "valid"]
         if self.value is None or (
             value > self.value if self.higher_is_better else value < self.value
         ):
@@ -235,23 +247,32 @@ def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, 
         "lr": run.lr,
         "train_loss": train_loss,
     }
-    for name in ("valid", "test"):
-        row[name] = _evaluate_split(run, name, splits[name], metric)
+    criterion = run.recipe.select_by
+    row["valid"], *chosen = _evaluate_split(run, "valid", splits["valid"], metric, criterion)
+    row["test"], *_ = _evaluate_split(run, "test", splits["test"], metric)
+    if criterion is not None:
+        row["criterion"] = chosen[0]
     row["seconds"] = time.perf_counter() - started
     run.history.append(row)
     return row
 
 
-def _evaluate_split(run: _Run, name: str, data: SequenceBatch | None, metric: str) -> float | None:
+def _evaluate_split(
+    run: _Run, name: str, data: SequenceBatch | None, *metrics: str | None
+) -> list[float | None]:
+    """Return the value of each metric, ``None`` without data; ``None`` among them is left out."""
+    wanted = [metric for metric in metrics if metric is not None]
     if data is None:
-        return None
-    value = evaluate(run.model, data, metric=metric, batch_size=run.recipe.eval_batch_size)
-    if not math.isfinite(value):
-        raise NonFiniteError(
-            f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, although "
-            "every parameter is finite. Lower lr, or look for extreme values in these data."
-        )
-    return value
+        return [None] * len(wanted)
+    found = evaluate_all(run.model, data, metrics=wanted, batch_size=run.recipe.eval_batch_size)
+    for metric, value in found.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, "
+                "although every parameter is finite. Lower lr, or look for extreme values in "
+                "these data."
+            )
+    return [found[metric] for metric in wanted]
 
 
 def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
@@ -290,6 +311,13 @@ def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
     )
 
 
+def _loss(name: str, recipe: Recipe) -> Score:
+    loss = LOSSES[name]
+    if recipe.class_weights is None:
+        return loss
+    return weighted(loss, recipe.class_weights, recipe.class_weight_mean or "weights")
+
+
 def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe) -> None:
     """Refuse what would fail only after some time, or mean nothing."""
     if not isinstance(recipe, Recipe):
@@ -303,8 +331,9 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
         if len(data) == 0:
             raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
         _check_inputs(name, data)
-        score = LOSSES[loss] if name == "train" else METRICS[metric]
-        score.check_targets(name, data)
+        chosen = METRICS[recipe.select_by or metric] if name == "valid" else METRICS[metric]
+        for score in [_loss(loss, recipe)] if name == "train" else [METRICS[metric], chosen]:
+            score.check_targets(name, data)
     train = splits["train"]
     if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
         raise DataError(

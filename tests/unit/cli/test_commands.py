@@ -115,7 +115,7 @@ def test_a_table_without_results(call):
         (["run", "pendulum", "--resume"], "no run with these arguments to resume"),
         (["run", "pendulum", *TINY_RUN, "--runs", "file/x"], "Not a directory"),
         (["reproduce", "ltc-tabel-6"], "Did you mean 'ltc-table-6'"),
-        (["reproduce", "ltc-table-6", "--models", "ct-rnn"], "not implemented yet"),
+        (["reproduce", "cfc-table-6", "--models", "skip-lstm"], "only the number is quoted"),
         (["show", "nothing"], "there is no run or table 'nothing'"),
         (["data", "get", "walker3d"], "Did you mean 'walker2d'"),
     ],

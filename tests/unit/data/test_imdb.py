@@ -50,8 +50,15 @@ def test_a_review_is_followed_from_the_file(data):
 def test_options(data):
     first, masked, held, small = (
         load_task("imdb", download=False, **options)
-        for options in ({"keep": "first"}, {"masked": True}, {"holdout": 0.1}, {"vocabulary": 9})
+        for options in (
+            {"keep": "first", "gap": 0.0},
+            {"masked": True},
+            {"holdout": 0.1},
+            {"vocabulary": 9},
+        )
     )
+    assert (data.train.dt, first.train.dt.shape) == (None, (25000, 200))
+    assert not first.train.dt.any()
     long = data.train.x[:, 0, 0] > 1
     assert (first.train.x[long, 0] == 1).all()
     assert torch.equal(first.train.x[~long], data.train.x[~long])

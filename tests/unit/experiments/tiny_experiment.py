@@ -1,7 +1,8 @@
 """A table that runs in a second: what the tests of this folder reproduce."""
 
 from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
-from tauflow.experiments.spec import Experiment, experiment_from_dict
+from tauflow.experiments.parse import experiment_from_dict
+from tauflow.experiments.spec import Experiment
 
 TINY = """
 name = "tiny"

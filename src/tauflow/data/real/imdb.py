@@ -58,7 +58,8 @@ IMDB = DatasetCard(
         "padded in front, and as published the padding is not masked (masked=True does). A "
         "comment in the published script says that the first 200 are kept: keep='first'.",
         "The published model has 10 outputs for 2 classes; here there are 2.",
-        "There is no dt: every gap is one word. The published CfC-mmRNN is told a gap of 0.",
+        "There is no dt: every gap is one word. The published CfC-mmRNN is told a gap of 0, as "
+        "the option gap=0 does.",
         "Numbers quoted in the paper for other models come from vocabularies of 25,000 words, up "
         "to 2,789 tokens, or pretrained vectors, and cannot be compared.",
         "The protocol has no validation part; holdout=0.1 takes a tenth of each class.",
@@ -75,6 +76,7 @@ def load_imdb(
     steps: int = STEPS,
     keep: str = "last",
     masked: bool = False,
+    gap: float | None = None,
     holdout: float = 0.0,
 ) -> TaskData:
     """Load the reviews as token ids, (B, T, 1) of integers.
@@ -86,6 +88,7 @@ def load_imdb(
         steps: tokens per review.
         keep: which tokens of a longer review, ``"last"`` or ``"first"``.
         masked: whether the mask is false at padding; else there is none.
+        gap: dt of every word; by default there is none, which means 1.
         holdout: fraction of the training part that validates.
 
     Raises:
@@ -97,6 +100,8 @@ def load_imdb(
     at_least(1, steps=steps)
     one_of(KEEP, keep=keep)
     boolean(masked=masked)
+    if gap is not None:
+        within(0.0, 1e6, gap=gap)
     within(0.0, 0.5, holdout=holdout)
     paths = locate(IMDB, root, download=download)
     coded = cached(IMDB, paths, _VERSION, lambda: read_coded(paths))
@@ -107,6 +112,7 @@ def load_imdb(
         parts[split] = SequenceBatch(
             x=torch.from_numpy(ids[..., None]),
             y=torch.from_numpy(coded[f"{split}_labels"]),
+            dt=None if gap is None else torch.full(mask.shape, float(gap)),
             mask=torch.from_numpy(mask) if masked else None,
         )
     train, valid = parts["train"], None
