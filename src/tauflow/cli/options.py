@@ -1,9 +1,10 @@
-"""Read ``key=value`` arguments."""
+"""Read arguments: ``key=value``, and spans of time."""
 
 import json
 from typing import Any
 
 from tauflow.errors import ArgumentError
+from tauflow.experiments.timespan import seconds_in
 
 
 def key_values(texts: list[str]) -> dict[str, Any]:
@@ -37,3 +38,12 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def seconds_or_none(text: str | None) -> float | None:
+    """Return the seconds of a time span such as ``"30min"``, if one is given.
+
+    Raises:
+        ArgumentError: the text is not a time span.
+    """
+    return None if text is None else seconds_in(text)

@@ -13,11 +13,12 @@ from tauflow.training.metrics import METRICS
 
 from . import table
 from .figures import Curves, Picture, learning_curves, predictions
-from .reproduce import Grid, describe, duration
-from .results import RunRecord
+from .reproduce import Grid
+from .results import RunRecord, describe
 from .run import job_of, load_part
 from .samples import sample, trained_model
 from .spec import READY, Row
+from .timespan import duration
 
 if TYPE_CHECKING:
     from jinja2 import Template

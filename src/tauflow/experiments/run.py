@@ -2,10 +2,11 @@
 
 import inspect
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ from tauflow.training.recipe import Recipe
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
-from .results import DONE, FAILED, RunRecord
+from .results import DONE, FAILED, STOPPED, RunRecord
 from .spec import Experiment, ModelSpec, Part, Row
+from .timespan import Deadline, TimeUp
 
 RECORD_FILE = "record.json"
+MARKER = "running"
+"""File in the directory of a run that is under way; a killed program leaves it behind."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ class Job:
         recipe = _changed(self.recipe)
         recipe.pop("eval_batch_size", None)
         return results.config_hash({**self.config, "recipe": recipe, "model": _changed(self.model)})
+
+    @property
+    def key(self) -> str:
+        """The key of its record."""
+        return f"{self.row} {self.hash}"
 
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""
@@ -185,6 +194,7 @@ def execute(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[RunRecord, SequenceModel]:
     """Train the job's model.
 
@@ -194,6 +204,7 @@ def execute(
         run_dir: where checkpoints, log and record go; nothing is written without it.
         resume: whether to continue from a checkpoint in ``run_dir``.
         progress: whether to draw a bar; by default on a terminal only.
+        after_epoch: called after every epoch, see :func:`tauflow.training.train`.
 
     Returns:
         The record and the model, which holds the selected weights.
@@ -213,6 +224,7 @@ def execute(
         run_dir=run_dir,
         resume=resume,
         progress=progress,
+        after_epoch=after_epoch,
     )
     record = RunRecord(
         **_identity(job, started),
@@ -264,7 +276,13 @@ def run_one(
 
 
 def attempt(
-    job: Job, *, runs_dir: Path, data_dir: Path | None, threads: int | None, progress: bool | None
+    job: Job,
+    *,
+    runs_dir: Path,
+    data_dir: Path | None = None,
+    deadline: Deadline | None = None,
+    ahead: float = 0.0,
+    token: str = "",
 ) -> RunRecord:
     """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
 
@@ -272,21 +290,42 @@ def attempt(
         job: what to run.
         runs_dir: folder under which the run has its own.
         data_dir: folder of the data files.
-        threads: threads for torch in this process; ``None`` leaves them alone.
-        progress: whether to draw a bar; by default on a terminal only.
+        deadline: when to stop; the record then says so, and the rest can be run later.
+        ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
+            would end too late is not begun.
+        token: written into the run's directory while it runs.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    run_dir = job.directory(runs_dir)
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    try:
-        data = load_part(job.part, data_dir)
-        record, _ = execute(job, data, run_dir=run_dir, resume=True, progress=progress)
-    except Exception as error:  # one run that fails must not take the others with it
-        run_dir.mkdir(parents=True, exist_ok=True)
-        (run_dir / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        return failure(job, f"{type(error).__name__}: {error}", started)
+    if deadline is not None and deadline.passed(ahead):
+        return RunRecord(**_identity(job, started), status=STOPPED)
+    check = None if deadline is None else partial(deadline.check, epochs=job.recipe.epochs)
+    run_dir = job.directory(runs_dir)
+    trouble = run_dir / "error.txt"
+    with _marked(run_dir, token):
+        try:
+            data = load_part(job.part, data_dir)
+            record, _ = execute(
+                job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check
+            )
+        except TimeUp:
+            return RunRecord(**_identity(job, started), status=STOPPED)
+        except Exception as error:  # one run that fails must not take the others with it
+            trouble.write_text(traceback.format_exc(), encoding="utf-8")
+            return failure(job, f"{type(error).__name__}: {error}", started)
+    trouble.unlink(missing_ok=True)  # of an earlier try
     return record
+
+
+@contextmanager
+def _marked(run_dir: Path, token: str) -> Iterator[None]:
+    """Leave a file in a run's directory while the run is under way."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    marker = run_dir / MARKER
+    marker.write_text(token, encoding="utf-8")
+    try:
+        yield
+    finally:
+        marker.unlink(missing_ok=True)
 
 
 def failure(job: Job, message: str, started: str) -> RunRecord:

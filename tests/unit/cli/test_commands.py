@@ -23,6 +23,32 @@ def call(tmp_path, monkeypatch):
     return invoke
 
 
+TABLE = """
+name = "tiny"
+title = "A tiny pendulum"
+source = "Nobody 2020, Table 0"
+loss = "mse"
+metric = "mse"
+seeds = 2
+recipe = { epochs = 2, batch_size = 6 }
+
+[[part]]
+name = ""
+dataset = "pendulum"
+options = { sizes = [12, 6, 6], steps = 5 }
+
+[[row]]
+name = "gru"
+title = "GRU"
+model = { cell = "gru", hidden_size = 3 }
+published = { mean = 0.5, std = 0.1, n = 5 }
+
+[[row]]
+name = "future"
+title = "Model of the future"
+planned = "not-yet"
+published = { mean = 0.1 }
+"""
 TINY_RUN = ("--model", "elman", "--hidden-size", "3", "--epochs", "1")
 
 
@@ -41,7 +67,7 @@ def test_lists(call):
     assert re.search(r"walker2d .*9684 / 1272 / 1937", data)
     tables = call("reproduce").output
     assert "ltc-table-6" in tables
-    assert "2 of 5 rows" in tables
+    assert re.search(r"ltc-table-6 .* \d of 5 rows", tables)
 
 
 def test_generated_data_need_no_download(call):
@@ -68,10 +94,35 @@ def test_a_killed_run_is_shown_as_such(call, tmp_path):
     assert "--resume" in shown
 
 
-def test_a_table_without_results(call):
-    output = call("show", "ltc-table-6").output
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "tiny.toml"
+    file.write_text(TABLE, encoding="utf-8")
+    return file
+
+
+def test_a_table_without_results(call, table):
+    output = call("show", table).output
     assert "not implemented yet" in output
     assert "not run" in output
+
+
+def test_a_budget_ends_with_a_code_of_its_own(call, table):
+    first = call("reproduce", table, "--seeds", 1, "--budget", "0.001s", code=75)
+    assert re.search(
+        r"The time is up: 1 run is left, about \d+ s at this pace: begun \(gru, seed 0: 1 of 2 "
+        r"epochs\)\. Every finished epoch is kept; the same command continues\.",
+        first.stderr,
+    )
+    second = call("reproduce", table, "--seeds", 1, "--budget", "1h")
+    assert "[1/1] gru, seed 0: test mse" in second.output
+    assert "time is up" not in second.output
+
+
+def test_failed_runs_are_named_at_the_end(call, table):
+    table.write_text(TABLE.replace('cell = "gru"', 'cell = "gru", init = "zero"'))
+    result = call("reproduce", table, "--seeds", 1, code=1)
+    assert "gru, seed 0 failed: UnknownNameError: init='zero'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -85,7 +136,7 @@ def test_a_table_without_results(call):
         (["run", "pendulum", "--resume"], "no run with these arguments to resume"),
         (["run", "pendulum", *TINY_RUN, "--runs", "file/x"], "Not a directory"),
         (["reproduce", "ltc-tabel-6"], "Did you mean 'ltc-table-6'"),
-        (["reproduce", "ltc-table-6", "--models", "ct-rnn"], "not implemented yet"),
+        (["reproduce", "ltc-table-6", "--budget", "30"], "'30' is not a time span"),
         (["show", "nothing"], "there is no run or table 'nothing'"),
         (["data", "get", "walker3d"], "Did you mean 'walker2d'"),
     ],
@@ -102,6 +153,11 @@ def test_a_traceback_on_request(call, monkeypatch):
     assert "Traceback" in call("--traceback", "run", "pendulun", code=1).stderr
     monkeypatch.setenv("TAUFLOW_DEBUG", "1")
     assert "Traceback" in call("run", "pendulun", code=1).stderr
+
+
+def test_a_planned_row_is_refused(call, table):
+    result = call("reproduce", table, "--models", "future", code=1)
+    assert "the model 'not-yet' of row 'future' is not implemented yet" in result.stderr
 
 
 def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
