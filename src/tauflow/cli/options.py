@@ -6,9 +6,11 @@ from typing import Any
 from tauflow.errors import ArgumentError
 from tauflow.experiments.timespan import seconds_in
 
+_EXAMPLES = {"--option": "backbone_layers=2", "--vary": "recipe.lr=[0.001,0.01]"}
 
-def key_values(texts: list[str]) -> dict[str, Any]:
-    """Return the options that ``key=value`` texts give.
+
+def key_values(texts: list[str], *, option: str = "--option") -> dict[str, Any]:
+    """Return what the ``key=value`` texts of an option give.
 
     Values are read as JSON (numbers, true, false, null, lists); anything else is a string.
 
@@ -21,11 +23,11 @@ def key_values(texts: list[str]) -> dict[str, Any]:
         key = key.strip().replace("-", "_")
         if not sign or not key:
             raise ArgumentError(
-                f"--option {text!r} is not of the form key=value. "
-                "Write for example --option backbone_layers=2."
+                f"{option} {text!r} is not of the form key=value. Write for example "
+                f"{option} {_EXAMPLES[option]}."
             )
         if key in options:
-            raise ArgumentError(f"--option {key} is given twice. Leave one of them out.")
+            raise ArgumentError(f"{option} {key} is given twice. Leave one of them out.")
         options[key] = _value(value.strip())
     return options
 

@@ -4,17 +4,23 @@ from .load import list_experiments, load_experiment
 from .reproduce import Grid, collect, reproduce
 from .results import RunRecord
 from .run import Job, run_one
+from .schedule import Outcome
+from .search import Point, Search, search
 from .spec import Experiment, Row
 
 __all__ = [
     "Experiment",
     "Grid",
     "Job",
+    "Outcome",
+    "Point",
     "Row",
     "RunRecord",
+    "Search",
     "collect",
     "list_experiments",
     "load_experiment",
     "reproduce",
     "run_one",
+    "search",
 ]

@@ -170,6 +170,6 @@ class Outlook:
         """Say in one line where things stand."""
         done, total = self.epochs()
         runs = f"{self.ended} of {len(self.jobs)} runs"
-        now = [f"{job.row} seed {job.seed}" for job in self.running()]
-        under_way = f"; under way: {', '.join(now)}" if now else ""
+        now = "; ".join(job.name for job in self.running())
+        under_way = f"; under way: {now}" if now else ""
         return f"{runs}, {done} of {total} epochs, {self.time_left()}{under_way}"

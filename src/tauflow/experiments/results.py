@@ -92,13 +92,20 @@ class RunRecord:
         return cls(**{**values, "history": tuple(values.get("history", ()))})
 
 
-def describe(record: RunRecord) -> str:
-    """Return one line about a finished or failed run."""
-    name = f"{record.row}, seed {record.seed}"
+def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
+    """Return one line about a finished or failed run.
+
+    Args:
+        record: the run.
+        name: what to call it; by default by its row and seed.
+        part: whose score to tell, ``"test"`` or ``"valid"``.
+    """
+    name = name or f"{record.row}, seed {record.seed}"
     if record.status == FAILED:
         return f"{name}: FAILED: {record.error}"
+    score = record.test if part == "test" else record.valid
     return (
-        f"{name}: test {record.metric} {record.test:.4g} at epoch {record.best_epoch} "
+        f"{name}: {part} {record.metric} {score:.4g} at epoch {record.best_epoch} "
         f"of {record.epochs}, {duration(record.seconds or 0.0)}"
     )
 

@@ -45,6 +45,7 @@ class Job:
         loss: name of the loss.
         metric: name of the metric.
         seed: seed of weights, shuffling and dropout.
+        label: what tells it from other jobs of its row, for people.
     """
 
     experiment: str
@@ -55,6 +56,13 @@ class Job:
     loss: str
     metric: str
     seed: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in lines and lists."""
+        label = f" ({self.label})" if self.label else ""
+        return f"{self.row}{label}, seed {self.seed}"
 
     @property
     def config(self) -> dict[str, Any]:

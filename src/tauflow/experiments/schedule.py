@@ -61,19 +61,17 @@ class Unfinished:
     """A run that is left for another time.
 
     Args:
-        row: its row.
-        seed: its seed.
+        name: what it is called, with row and seed.
         done: finished epochs.
         epochs: epochs in all.
     """
 
-    row: str
-    seed: int
+    name: str
     done: int
     epochs: int
 
     def __str__(self) -> str:
-        return f"{self.row}, seed {self.seed}: {self.done} of {self.epochs} epochs"
+        return f"{self.name}: {self.done} of {self.epochs} epochs"
 
 
 @dataclass(frozen=True)
@@ -138,6 +136,7 @@ def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
             token=secrets.token_hex(8),
             earlier=known.values(),
         )
+        by_key = {job.key: job for job in todo}
         failures: list[RunRecord] = []
         stopped: set[str] = set()
         with watching(outlook, say=say, wanted=effort.progress):
@@ -149,10 +148,13 @@ def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
                 if record.status == FAILED:
                     failures.append(record)
                 results.append(path, record)
-                say(f"[{outlook.ended}/{len(todo)}] {describe(record)}; {outlook.time_left()}")
+                job = by_key[record.key]
+                # The test scores of points to choose from stay unseen.
+                line = describe(record, job.name, "valid" if job.label else "test")
+                say(f"[{outlook.ended}/{len(todo)}] {line}; {outlook.time_left()}")
         outlook.refresh()
         left = [
-            Unfinished(job.row, job.seed, outlook.done(job), job.recipe.epochs)
+            Unfinished(job.name, outlook.done(job), job.recipe.epochs)
             for job in todo
             if job.key in stopped
         ]

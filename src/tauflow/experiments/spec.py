@@ -8,6 +8,8 @@ from tauflow.errors import OptionError, SpecificationError, TauflowError, Unknow
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
+from .grid import read_grid
+
 READY = "ready"
 PLANNED = "not implemented yet"
 
@@ -125,6 +127,7 @@ class Row:
         planned: name of the model that is still missing, else ``None``.
         accept: when our number counts as reproduced.
         note: what a reader must know about this row.
+        grid: values to choose settings from by dotted name, see :mod:`.search`.
     """
 
     name: str
@@ -136,6 +139,7 @@ class Row:
     planned: str | None = None
     accept: Accept | None = None
     note: str = ""
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -222,7 +226,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "embedding_dropout": _NUMBER,
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
+    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept", "grid"), (dict,)),
     **dict.fromkeys(("row", "part", "notes"), (list,)),
 }
 
@@ -252,11 +256,11 @@ def _plain(kind: type, where: str, given: Mapping[str, Any]) -> Any:
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes"),
-    *("dataset", "part", "published", "model", "recipe", "recipes", "row"),
+    *("dataset", "part", "published", "model", "recipe", "recipes", "row", "grid"),
 )
 _ROW_KEYS = (
     *("name", "title", "planned", "note", "model"),
-    *("recipe", "recipe_from", "published", "accept"),
+    *("recipe", "recipe_from", "published", "accept", "grid"),
 )
 
 
@@ -315,6 +319,9 @@ def _rows(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> lis
         if "accept" in entry
         else None,
         "note": entry.get("note", ""),
+        "grid": {
+            k: v for t in (table, entry) for k, v in read_grid(where, t.get("grid", {})).items()
+        },
     }
     numbers = entry["published"]
     if len(parts) > 1:

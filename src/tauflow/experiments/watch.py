@@ -96,8 +96,7 @@ class _Bars:
             self._bars.remove_task(self._single.pop(key))
         for key, job in running.items():
             if key not in self._single:
-                name = f"{job.row}, seed {job.seed}"
-                self._single[key] = self._bars.add_task(name, total=job.recipe.epochs, note="")
+                self._single[key] = self._bars.add_task(job.name, total=job.recipe.epochs, note="")
             note = self._scores(job)
             self._bars.update(self._single[key], completed=self._outlook.done(job), note=note)
 

@@ -189,3 +189,16 @@ def test_how_to_continue_is_a_command():
         "tauflow run pendulum --seed 1 --resume"
     )
     assert how_to_continue(["reproduce", "ltc-table-6"]).endswith("tauflow reproduce ltc-table-6")
+
+
+def test_search_chooses_by_validation(call, table):
+    words = ("search", table, "gru", "--vary", "recipe.lr=[0.001,0.1]")
+    output = call(*words, "--confirm", 2).output
+    assert "[2/2] gru (lr=0.1), seed 0: valid mse" in output
+    assert re.search(r"^Chosen: lr=0\.(001|1)$", output, re.MULTILINE)
+    assert re.search(r"chosen: \d\S+ ± \d\S+ \(2\), published 0\.500 ± 0\.100 \(5\)$", output, re.M)
+    cut = call(*words, "--vary", "model.hidden_size=[4]", "--budget", "0.001s", code=75)
+    assert "Nothing is chosen yet" in cut.output
+    assert "2 runs are left" in cut.stderr
+    assert "is not of the form key=value" in call(*words[:4], "recipe.lr", code=1).stderr
+    assert "has no grid of its own" in call(*words[:3], code=1).stderr

@@ -34,9 +34,9 @@ def test_every_call_gets_an_epoch_further_and_ends_as_one_without_a_budget(place
 
 def test_processes_obey_the_budget_too(places):
     grid = reproduce(longer(2), jobs=2, budget=AN_INSTANT, **places)
-    assert [(run.row, run.done) for run in grid.outcome.unfinished] == [
-        *(("gru", 1), ("gru", 1)),
-        *(("elman", 0), ("elman", 0)),
+    assert [(run.name, run.done) for run in grid.outcome.unfinished] == [
+        *(("gru, seed 0", 1), ("gru, seed 1", 1)),
+        *(("elman, seed 0", 0), ("elman, seed 1", 0)),
     ]
     assert grid.records == ()
     assert reproduce(longer(2), budget=600.0, **places).outcome == Outcome()
@@ -56,7 +56,7 @@ def test_a_run_that_would_not_fit_is_not_begun(places, monkeypatch):
 
 
 def test_what_is_left_is_said():
-    runs = (Unfinished("ltc", 0, 31, 200), Unfinished("ltc", 1, 0, 200))
+    runs = (Unfinished("ltc, seed 0", 31, 200), Unfinished("ltc, seed 1", 0, 200))
     assert Outcome((), runs, 7300.0).what_is_left() == (
         "The time is up: 2 runs are left, about 2.0 h at this pace: begun (ltc, seed 0: 31 of 200 "
         "epochs), 1 not begun. Every finished epoch is kept; the same command continues."

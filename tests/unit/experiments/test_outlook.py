@@ -77,7 +77,7 @@ def test_workers_share_the_work(tmp_path):
     outlook = Outlook(jobs, tmp_path, workers=2, token="mine")
     assert outlook.seconds_left() == 54.0
     assert [job.key for job in outlook.running()] == [jobs[3].key]
-    assert "; under way: elman seed 1" in str(outlook)
+    assert "; under way: elman, seed 1" in str(outlook)
     assert Outlook(jobs, tmp_path, token="another's").running() == []
 
 
