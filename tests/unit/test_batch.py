@@ -56,6 +56,13 @@ def test_lists_and_single_sequences_are_refused():
         batch()[2]
 
 
+def test_images_keep_their_axes():
+    images = SequenceBatch(x=torch.rand(4, 3, 1, 5, 6), y=torch.zeros(4), dt=torch.ones(4, 3))
+    assert images[1:3].x.shape == (2, 3, 1, 5, 6)
+    with pytest.raises(ShapeError, match=r"x has shape \(4, 3, 5, 6\).*\(B, T, C, H, W\)"):
+        SequenceBatch(x=images.x[:, :, 0], y=torch.zeros(4))
+
+
 def test_x_needs_three_axes():
     with pytest.raises(ShapeError, match=r"x has shape \(4, 3\), expected \(B, T, I\)"):
         SequenceBatch(x=torch.zeros(4, 3), y=torch.zeros(4))

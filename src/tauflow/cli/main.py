@@ -71,7 +71,7 @@ def common(
 def run(
     task: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
-    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons.")] = 64,
+    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
     epochs: Epochs = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,

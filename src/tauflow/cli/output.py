@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from tauflow.experiments import table
@@ -32,6 +32,7 @@ def print_table(
     title: str | None = None,
     caption: str | None = None,
     numbers: Iterable[int] = (),
+    whole: Iterable[int] = (),
 ) -> None:
     """Print rows under headers.
 
@@ -41,17 +42,36 @@ def print_table(
         title: line above.
         caption: line below; not folded to the width of the table.
         numbers: positions of the columns to align to the right.
+        whole: positions of the columns never to fold, however narrow the terminal.
     """
-    right = set(numbers)
+    right, unfolded = set(numbers), set(whole)
     drawn = Table(title=title, title_justify="left")
     for position, header in enumerate(headers):
-        drawn.add_column(header, justify="right" if position in right else "left")
+        justify: JustifyMethod = "right" if position in right else "left"
+        keep = position in unfolded
+        drawn.add_column(header, justify=justify, no_wrap=keep, overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     # A file or a pipe has no width of its own; the default of 80 would fold most tables.
     Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False).print(drawn)
     if caption:
         say(caption)
+
+
+def print_markdown(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()
+) -> None:
+    """Print a table in Markdown.
+
+    Args:
+        headers: of the columns.
+        rows: their texts.
+        numbers: positions of the columns to align to the right.
+    """
+    right = set(numbers)
+    rule = ["---:" if position in right else "---" for position in range(len(headers))]
+    for row in (headers, rule, *rows):
+        say(f"| {' | '.join(row)} |")
 
 
 def print_grid(grid: Grid) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.models.sequence_model import SequenceModel
-from tauflow.sequence import build
+from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
+from tauflow.sequence import SequenceModule, build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
@@ -154,27 +154,39 @@ def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
     return load_task(name, root=data_dir, **dict(options))
 
 
-def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
+def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWholeModel:
     """Build a model whose input and output fit a data set.
 
     It answers at every step if the data has a target at every step, else once per sequence. Tokens
-    are embedded.
+    are embedded. A model that predicts by itself comes as it is, all others with a linear readout.
 
     Raises:
-        OptionError: the model is to embed tokens, but the data has features.
+        UnknownNameError: there is no such model.
+        OptionError: it has no such option, or is to embed tokens, but the data has features.
+        ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
-    options = dict(spec.options)
-    size: int | AbstractWiring = spec.hidden_size
-    if "wiring" in options:
-        size = _wiring(options.pop("wiring"), spec.hidden_size)
-    card = data.card
+    card, entry = data.card, model_entry(spec.cell)
     if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
         raise OptionError(
             f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
             "has features; leave them out."
         )
+    if isinstance(entry, WholeModelEntry):
+        _check_whole_model(entry, card)
+        if entry.model.has_head:
+            return _model_with_head(entry, spec, card)
+    options = dict(spec.options)
+    size: int | AbstractWiring = spec.hidden_size
     width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
-    body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
+    body: SequenceModule | AbstractWholeModel
+    if isinstance(entry, WholeModelEntry):
+        if entry.model.every_step:
+            options["return_sequences"] = card.per_step
+        body = entry.build(width, size, **options)
+    else:
+        if "wiring" in options:
+            size = _wiring(options.pop("wiring"), spec.hidden_size)
+        body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
     return SequenceModel(
         body,
         card.target_size,
@@ -182,6 +194,37 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
         vocabulary=card.vocabulary,
         embedding_dropout=spec.embedding_dropout,
     )
+
+
+def _check_whole_model(entry: WholeModelEntry, card: DatasetCard) -> None:
+    """Refuse data that a model cannot read, or whose targets it cannot give."""
+    kind = entry.model
+    if kind.takes_images or (kind.has_head and card.vocabulary):
+        takes = "images" if kind.takes_images else "features"
+        has = "tokens" if card.vocabulary else "features"
+        raise ArgumentError(
+            f"the model {entry.name!r} takes {takes}, but {card.name} has {has}. Choose another "
+            "model."
+        )
+    if card.per_step and not kind.every_step:
+        raise ArgumentError(
+            f"the model {entry.name!r} answers once per sequence, but {card.name} has a target at "
+            "every step. Choose another model, or a data set with one target per sequence."
+        )
+
+
+def _model_with_head(
+    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
+) -> AbstractWholeModel:
+    """Build a model that predicts by itself."""
+    if spec.head_init != "torch":
+        raise OptionError(
+            f"the model {entry.name!r} has a readout of its own; leave head_init out."
+        )
+    options = dict(spec.options)
+    if options.get("objective") != "reconstruction":
+        options |= {"classes": card.target_size, "per_step": card.per_step}
+    return entry.build(card.input_size, spec.hidden_size, **options)
 
 
 def _wiring(description: Any, hidden_size: int) -> AbstractWiring:
@@ -203,7 +246,7 @@ def execute(
     resume: bool = False,
     progress: bool | None = None,
     after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
-) -> tuple[RunRecord, SequenceModel]:
+) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
     Args:

@@ -66,8 +66,8 @@ class ModelSpec:
     """A model of the catalog with its size and options.
 
     Args:
-        cell: its name in the catalog.
-        hidden_size: neurons.
+        cell: its name in the catalog of cells, or in that of whole models.
+        hidden_size: neurons, or latent dimensions.
         head_init: how the linear readout is drawn, see
             :class:`tauflow.models.sequence_model.SequenceModel`.
         embedding_size: length of the vector of a token, if the data has tokens; by default
@@ -91,6 +91,8 @@ class ModelSpec:
         places = {
             "input_size": "follows from the data set",
             "return_sequences": "follows from the data set",
+            "classes": "follows from the data set",
+            "per_step": "follows from the data set",
             "hidden_size": "is given beside the options",
         }
         for name in self.options:

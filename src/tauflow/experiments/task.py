@@ -6,9 +6,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tauflow.cells.catalog import MODELS
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.models import model_entry
 from tauflow.training.recipe import Recipe
 
 from .figures import Curves, learning_curves, predictions
@@ -62,8 +62,8 @@ def run_task(
 
     Args:
         task: name of the data set.
-        model: name of the model.
-        hidden_size: neurons.
+        model: name of the model, a cell or a whole one.
+        hidden_size: neurons, or latent dimensions.
         options: of the model's constructor.
         recipe: how to train; the last weights are taken if the data set has no validation part.
         seed: of weights, shuffling and dropout.
@@ -80,7 +80,7 @@ def run_task(
         CheckpointError: there is no run to resume, or a damaged one.
         BusyError: the run to resume is still going on.
     """
-    MODELS[model]  # refuse an unknown name before data are loaded
+    model_entry(model)  # refuse an unknown name before data are loaded
     part = Part("", task, dict(dataset_options or {}))
     data = load_part(part, data_dir)
     card = data.card
@@ -136,7 +136,7 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
 
 def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
     record, card = run.record, data.card
-    title = f"{MODELS[record.row].title} on {card.title}"
+    title = f"{model_entry(record.row).title} on {card.title}"
     name, level = run.baselines[0] if run.baselines else ("", None)
     panel = Curves("", [record], level=level, level_name=name)
     pictures = [learning_curves([panel], record.metric)]

@@ -1,17 +1,22 @@
 """A sequence module with a linear readout: what experiments train."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
+from tauflow.training.metrics import predict
+from tauflow.training.score import PredictionLoss
 
+from .base import AbstractWholeModel
 from .embedding import TokenEmbedding
-from .stateless import AbstractStatelessModel
 
 
 class SequenceModel(nn.Module, metaclass=RecordedMeta):
@@ -36,7 +41,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
 
     def __init__(
         self,
-        rnn: SequenceModule | AbstractStatelessModel,
+        rnn: SequenceModule | AbstractWholeModel,
         output_size: int,
         *,
         head_init: str = "torch",
@@ -44,10 +49,15 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         embedding_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if not isinstance(rnn, SequenceModule | AbstractStatelessModel):
+        if not isinstance(rnn, SequenceModule | AbstractWholeModel):
             raise ArgumentError(
                 f"rnn must be a sequence module such as tauflow.LTC, got {type(rnn).__name__}. "
                 "Wrap a cell with tauflow.RNN(cell)."
+            )
+        if isinstance(rnn, AbstractWholeModel) and rnn.has_head:
+            raise ArgumentError(
+                f"{type(rnn).__name__} predicts by itself. Train it as it is, with the head that "
+                "its own options describe."
             )
         self.rnn = rnn
         self.head = nn.Linear(rnn.output_size, at_least(1, output_size=output_size))
@@ -95,3 +105,20 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    def training_loss(
+        self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
+    ) -> Tensor:
+        """Return the loss of the predictions, or the body's own loss if it has one.
+
+        Args:
+            batch: inputs and targets.
+            prediction_loss: of predictions.
+            epoch: finished epochs.
+        """
+        own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
+        if own is None:
+            return prediction_loss(predict(self, batch), batch)
+        if self.embedding is not None:
+            batch = replace(batch, x=self.embedding(batch.x))
+        return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)

@@ -17,7 +17,7 @@ from tauflow.errors import ArgumentError, DataError, NonFiniteError
 
 from .checkpoint import Checkpoint
 from .losses import LOSSES
-from .metrics import METRICS, evaluate, predict
+from .metrics import METRICS, evaluate
 from .optimization import (
     attach_constraints,
     clip_gradients,
@@ -30,6 +30,7 @@ from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint
+from .step_loss import training_loss
 
 Splits = dict[str, SequenceBatch | None]
 
@@ -53,6 +54,12 @@ def train(
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O).
+
+    A model that learns from more than the error of its predictions has a method
+    ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
+    as it likes: ``prediction_loss(prediction, batch)`` is the loss named here, ``epoch`` the number
+    of finished epochs, and chance comes from torch's global generator. Evaluation knows nothing of
+    it: metrics compare the model's predictions with the targets.
 
     The order of the batches and the global random numbers that the model draws (dropout) follow
     from ``seed`` alone; the caller's global generator is left as it was. A run with a ``run_dir``
@@ -152,8 +159,7 @@ class _Run:
         return total / count
 
     def _take_step(self, batch: SequenceBatch, epoch: int) -> tuple[float, int]:
-        prediction = predict(self.model, batch)
-        loss = self.loss(prediction, batch)
+        loss, entries = training_loss(self.model, batch, self.loss, epoch=epoch - 1)
         value = loss.item()
         if not math.isfinite(value):
             raise NonFiniteError(f"the loss is {value} at {self._where(epoch, self.step + 1)}")
@@ -164,7 +170,7 @@ class _Run:
         clip_gradients(self.parameters, self.recipe)
         self.optimizer.step()
         self.step += 1
-        return value, self.loss.count(batch, per_step=prediction.ndim == 3)
+        return value, entries
 
     def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
         sequences, size = len(self.data), self.recipe.batch_size
@@ -322,17 +328,21 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
-    """Refuse inputs and gaps that are not finite at a step that counts."""
-    finite = {"x": torch.isfinite(data.x).all(-1)}
+    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    good = torch.isfinite(data.x)
+    if data.observed is not None:
+        good |= ~data.observed
+    finite = {"x": good.flatten(2).all(-1)}
     if data.dt is not None:
         finite["dt"] = torch.isfinite(data.dt)
     for part, good in finite.items():
         bad = ~good if data.mask is None else ~good & data.mask
         if bool(bad.any()):
             row, step = bad.nonzero()[0].tolist()
+            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
             raise DataError(
-                f"{part} of the {name} data is not finite at sequence {row}, step {step}. Fill the "
-                "value in, or mark the step with mask=False."
+                f"{part} of the {name} data is not finite at sequence {row}, step {step}. "
+                f"{advice}, or mark the step with mask=False."
             )
 
 

@@ -10,6 +10,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
+PredictionLoss = Callable[[Tensor, SequenceBatch], Tensor]
+"""What makes one number of predictions, (B, T, O) or (B, O), and the targets of a batch."""
+
 
 @dataclass(frozen=True)
 class Score:

@@ -1,14 +1,17 @@
 import logging
 import re
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 import tauflow
 from tauflow.cli.group import how_to_continue
+from tauflow.cli.lists import print_models
 from tauflow.cli.main import app
 from tauflow.cli.options import key_values
 from tauflow.errors import ArgumentError
+from tauflow.models import WHOLE_MODELS
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ title = "Model of the future"
 planned = "not-yet"
 published = { mean = 0.1 }
 """
-TINY_RUN = ("--model", "elman", "--hidden-size", "3", "--epochs", "1")
+TINY_RUN = ("--model", "elman", "--hidden-size", "4", "--epochs", "1")
 
 
 def test_version_and_help(call):
@@ -61,13 +64,38 @@ def test_version_and_help(call):
 
 def test_lists(call):
     models = call("models").output
-    for name in tauflow.cells.MODELS:
-        assert name in models
+    for name in (*tauflow.cells.MODELS, *WHOLE_MODELS):
+        assert re.search(rf"^│ {name} +│ .* │ +[\d,]+ │", models, re.MULTILINE), name
+    assert re.search(
+        r"^│ lstm +│ LSTM +│ Hochreiter & Schmidhuber 1997 +│ +21,248 │ – +│$", models, re.M
+    )
     data = call("data", "list").output
     assert re.search(r"walker2d .*9684 / 1272 / 1937", data)
     tables = call("reproduce").output
     assert "ltc-table-6" in tables
     assert re.search(r"ltc-table-6 .* \d of 5 rows", tables)
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+def test_the_list_of_models_fits_a_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")  # rich takes a dumb one to have 80 columns
+    print_models()
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    tables = [line for line in lines if line[0] in "┏┃┡│└"]
+    assert max(map(len, tables)) <= columns
+    assert max(map(len, lines)) <= 100
+    assert "…" not in "".join(tables)  # nothing is cut off, only folded
+    for name in (*tauflow.cells.MODELS, *WHOLE_MODELS):
+        assert any(line.startswith(f"│ {name} ") for line in tables)
+
+
+def test_whole_models_run_like_cells(call):
+    output = call(
+        "run", "pendulum", "--model", "transformer", "--option", "layers=1", *TINY_RUN[2:]
+    )
+    assert "persistence" in output.output
 
 
 def test_generated_data_need_no_download(call):
@@ -130,6 +158,8 @@ def test_failed_runs_are_named_at_the_end(call, table):
     [
         (["run", "pendulun"], "Did you mean 'pendulum'"),
         (["run", "pendulum", "--model", "lstn"], "Did you mean 'lstm'"),
+        (["run", "pendulum", "--model", "seft"], "'seft' answers once per sequence, but pendulum"),
+        (["run", "pendulum", "--model", "latent-ode"], "Did you mean 'latent-ode-"),
         (["run", "pendulum", "--option", "modus"], "is not of the form key=value"),
         (["run", "pendulum", "--option", "mod=pure"], "Did you mean 'mode'"),
         (["run", "pendulum", "--option", "hidden_size=3"], "is given beside the options"),

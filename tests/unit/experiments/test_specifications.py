@@ -2,15 +2,17 @@ import pytest
 from tiny_experiment import parsed, tiny
 
 from tauflow.cells.catalog import MODELS
+from tauflow.data.card import TaskData
 from tauflow.data.catalog import DATASETS
 from tauflow.errors import (
+    ArgumentError,
     DataNotFoundError,
     OptionError,
     SpecificationError,
     UnknownNameError,
 )
 from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.run import build_model, job_of, load_part
+from tauflow.experiments.run import build_model, execute, job_of, load_part
 from tauflow.experiments.spec import READY, ModelSpec
 
 
@@ -85,6 +87,72 @@ def test_the_model_fits_the_data():
     wired = ModelSpec("ltc", 9, options={"wiring": {"kind": "auto-ncp", "output_size": 2}})
     cell = build_model(wired, data).rnn.cell
     assert (cell.wiring.units, cell.output_size) == (9, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "outputs"),
+    [
+        ("transformer", {"layers": 1, "heads": 2}, "target_size"),
+        ("rnn-vae", {}, "target_size"),
+        ("rnn-vae", {"objective": "reconstruction"}, "input_size"),
+    ],
+)
+def test_a_whole_model_fits_the_data_too(name, options, outputs):
+    entry = {**parsed()["row"][0], "model": {"cell": name, "hidden_size": 4, **options}}
+    (whole,) = tiny(row=[entry]).rows
+    data = load_part(whole.part)
+    model = build_model(whole.model, data)
+    y, _ = model(data.test.x, dt=data.test.dt)
+    assert y.shape == (*data.test.y.shape[:2], getattr(data.card, outputs))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"cell": "rnn-vae", "encoder_size": 4, "units": 4},
+        {"cell": "seft", "latent_size": 4},
+        {"cell": "ip-net", "reference_points": 4},
+    ],
+    ids=lambda model: model["cell"],
+)
+def test_a_whole_model_of_a_table_trains(model):
+    row = {**parsed()["row"][0], "model": {"hidden_size": 3, **model}}
+    part = [{"name": "", "dataset": "xor-event"}]
+    recipe = {"epochs": 2, "batch_size": 6, "select": "last"}
+    table = tiny(row=[row], part=part, recipe=recipe, loss="bce", metric="binary_accuracy")
+    full = load_part(table.rows[0].part)
+    data = TaskData(full.card, full.train[:12], None, full.test[:6])
+    record, trained = execute(job_of(table, table.rows[0], 0), data)
+    assert 0 <= record.test <= 1
+    assert record.parameters == sum(p.numel() for p in trained.parameters())
+    y, _ = trained(data.test.x, dt=data.test.dt, mask=data.test.mask)
+    assert y.shape == data.test.y.shape
+
+
+WRONG_WHOLE = [
+    (
+        {"cell": "seft"},
+        ArgumentError,
+        "'seft' answers once per sequence, but pendulum has a target",
+    ),
+    ({"cell": "convolutional"}, ArgumentError, "'convolutional' takes images, but pendulum has"),
+    ({"cell": "rnn-vae", "head_init": "keras"}, OptionError, "readout of its own; leave head_init"),
+    ({"cell": "transformer", "wiring": {"kind": "full"}}, OptionError, "has no option 'wiring'"),
+    ({"cell": "rnn-vae", "classes": 2}, OptionError, "'classes' follows from the data set"),
+    ({"cell": "rnn-vea"}, UnknownNameError, "Did you mean 'rnn-vae'"),
+]
+
+
+@pytest.mark.parametrize(("model", "error", "message"), WRONG_WHOLE)
+def test_what_does_not_fit_a_whole_model_is_said(model, error, message):
+    data = load_part(tiny().rows[0].part)
+
+    def build():
+        table = tiny(row=[{**parsed()["row"][0], "model": {"hidden_size": 4, **model}}])
+        return build_model(table.rows[0].model, data)
+
+    with pytest.raises(error, match=message):
+        build()
 
 
 def spoilt(**changes):
