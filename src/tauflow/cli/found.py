@@ -11,22 +11,22 @@ def print_search(found: Search) -> None:
 
     The test scores of the others stay unseen, as they must not decide.
     """
+    metric = found.experiment.metric
     names = list(dict.fromkeys(name for point in found.points for name in point.settings))
     headers = (*(name.partition(".")[2] for name in names), "validation", "epoch", "time per epoch")
     print_table(
         headers,
         [_cells(point, names, found) for point in found.points],
         title=f"{found.experiment.title}: {table.title(found.row)}",
-        caption=f"Validation {table.unit(found.metric)} at the selected epoch, the best first.",
+        caption=f"Validation {table.unit(metric)} at the selected epoch, the best first.",
         numbers=range(len(headers)),
     )
     if found.best is None:
         say("Nothing is chosen yet: not every point has been tried, or none has finished.")
         return
     say(f"Chosen: {show(found.best.settings)}")
-    metric = found.experiment.metric
     tests = [record.test for record in found.confirmed if record.test is not None]
-    if not tests and found.metric == metric:
+    if not tests:
         tests = [record.test for record in found.best.records if record.test is not None]
     if tests:
         published = found.row.published
@@ -41,7 +41,7 @@ def _cells(point: Point, names: list[str], found: Search) -> list[str]:
     seconds = [record.seconds_per_epoch or 0.0 for record in point.records]
     return [
         *(str(point.settings.get(name, "–")) for name in names),
-        table.show_number(point.score, found.metric),
+        table.show_number(point.score, found.experiment.metric),
         ", ".join(dict.fromkeys(epochs)) or "–",
         f"{sum(seconds) / len(seconds):.3g} s" if seconds else "–",
     ]

@@ -156,15 +156,15 @@ def reproduce(
 def search(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
     row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
+    grid: Annotated[
+        Path | None, typer.Option(help="A TOML file with a table [grid] of lists of values.")
+    ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each point.")] = 1,
     confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
-    metric: Annotated[
-        str | None, typer.Option(help="What is selected by, if not the table's metric.")
-    ] = None,
     epochs: Epochs = None,
     jobs: Jobs = 1,
     budget: Budget = None,
@@ -173,23 +173,22 @@ def search(
 ) -> None:
     """Choose settings from a grid by their validation score; exit codes are those of reproduce.
 
-    Without --vary the grid is that of the table's file. What is varied replaces or joins it.
+    What is varied comes from --grid, --vary or both.
     """
-    from tauflow.experiments import load_experiment
-    from tauflow.experiments import search as choose
+    from tauflow.experiments import grid_search, load_experiment
+    from tauflow.experiments.grid import load_grid
 
     from .found import print_search
     from .options import key_values, seconds_or_none
     from .output import end_with, say
 
-    experiment = load_experiment(table)
-    found = choose(
-        experiment,
+    given: dict[str, Any] = {} if grid is None else load_grid(grid)
+    found = grid_search(
+        load_experiment(table),
         row,
-        {**experiment.row(row).grid, **key_values(vary or [], option="--vary")},
+        {**given, **key_values(vary or [], option="--vary")},
         seeds=seeds,
         confirm=confirm,
-        metric=metric,
         epochs=epochs,
         jobs=jobs,
         budget=seconds_or_none(budget),

@@ -1,11 +1,11 @@
 """Experiments as data: published tables, the runs that measure them again, and reports."""
 
+from .grid_search import Point, Search, grid_search
 from .load import list_experiments, load_experiment
 from .reproduce import Grid, collect, reproduce
 from .results import RunRecord
 from .run import Job, run_one
 from .schedule import Outcome
-from .search import Point, Search, search
 from .spec import Experiment, Row
 
 __all__ = [
@@ -18,9 +18,9 @@ __all__ = [
     "RunRecord",
     "Search",
     "collect",
+    "grid_search",
     "list_experiments",
     "load_experiment",
     "reproduce",
     "run_one",
-    "search",
 ]

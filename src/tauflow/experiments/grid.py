@@ -3,11 +3,14 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from tauflow.errors import SpecificationError
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
+
+from .load import read_toml
 
 PLACES = ("recipe", "model")
 
@@ -55,6 +58,22 @@ def _check(where: str, name: str, values: Any) -> None:
             f"{where}: {name} must be a list of values to try, got {values!r}. Write for example "
             f"{name} = [1, 2]."
         )
+
+
+def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
+    """Read the table ``[grid]`` of a TOML file; what else the file holds is not looked at.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        SpecificationError: the file is not TOML, has no grid, or the grid is not one.
+    """
+    content = read_toml(path)
+    if not isinstance(content.get("grid"), Mapping):
+        raise SpecificationError(
+            f"{path} has no table [grid]. Add one, with lists of values such as "
+            "recipe.lr = [0.001, 0.01]."
+        )
+    return read_grid(f"{path}, [grid]", content["grid"])
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:

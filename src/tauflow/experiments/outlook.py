@@ -8,8 +8,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from .attempt import MARKER
 from .results import DONE, RunRecord
-from .run import MARKER, Job
+from .run import Job
 from .timespan import roughly
 
 _EPOCHS = 10
@@ -26,7 +27,7 @@ class Outlook:
         jobs: in the order in which they are run.
         runs_dir: folder of the run directories.
         workers: how many run at a time.
-        token: what :func:`tauflow.experiments.run.attempt` marks the runs of this call with.
+        token: what :func:`tauflow.experiments.attempt.attempt` marks the runs of this call with.
         earlier: finished runs, which tell the pace of their rows.
     """
 

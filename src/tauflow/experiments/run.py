@@ -1,12 +1,10 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
 import inspect
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +21,10 @@ from tauflow.training.recipe import Recipe
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
-from .results import DONE, FAILED, STOPPED, RunRecord
+from .results import DONE, RunRecord
 from .spec import Experiment, ModelSpec, Part, Row
-from .timespan import Deadline, TimeUp
 
 RECORD_FILE = "record.json"
-MARKER = "running"
-"""File in the directory of a run that is under way; a killed program leaves it behind."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +273,7 @@ def execute(
         after_epoch=after_epoch,
     )
     record = RunRecord(
-        **_identity(job, started),
+        **identity(job, started),
         status=DONE,
         valid=trained.valid,
         test=trained.test,
@@ -326,65 +321,8 @@ def run_one(
     return record
 
 
-def attempt(
-    job: Job,
-    *,
-    runs_dir: Path,
-    data_dir: Path | None = None,
-    deadline: Deadline | None = None,
-    ahead: float = 0.0,
-    token: str = "",
-) -> RunRecord:
-    """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
-
-    Args:
-        job: what to run.
-        runs_dir: folder under which the run has its own.
-        data_dir: folder of the data files.
-        deadline: when to stop; the record then says so, and the rest can be run later.
-        ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
-            would end too late is not begun.
-        token: written into the run's directory while it runs.
-    """
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    if deadline is not None and deadline.passed(ahead):
-        return RunRecord(**_identity(job, started), status=STOPPED)
-    check = None if deadline is None else partial(deadline.check, epochs=job.recipe.epochs)
-    run_dir = job.directory(runs_dir)
-    trouble = run_dir / "error.txt"
-    with _marked(run_dir, token):
-        try:
-            data = load_part(job.part, data_dir)
-            record, _ = execute(
-                job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check
-            )
-        except TimeUp:
-            return RunRecord(**_identity(job, started), status=STOPPED)
-        except Exception as error:  # one run that fails must not take the others with it
-            trouble.write_text(traceback.format_exc(), encoding="utf-8")
-            return failure(job, f"{type(error).__name__}: {error}", started)
-    trouble.unlink(missing_ok=True)  # of an earlier try
-    return record
-
-
-@contextmanager
-def _marked(run_dir: Path, token: str) -> Iterator[None]:
-    """Leave a file in a run's directory while the run is under way."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    marker = run_dir / MARKER
-    marker.write_text(token, encoding="utf-8")
-    try:
-        yield
-    finally:
-        marker.unlink(missing_ok=True)
-
-
-def failure(job: Job, message: str, started: str) -> RunRecord:
-    """Return the record of a run that failed."""
-    return RunRecord(**_identity(job, started), status=FAILED, error=message)
-
-
-def _identity(job: Job, started: str) -> dict[str, Any]:
+def identity(job: Job, started: str) -> dict[str, Any]:
+    """Return what the records of a job's runs begin with."""
     return {
         "experiment": job.experiment,
         "row": job.row,

@@ -14,10 +14,11 @@ from tauflow.checks import at_least, positive
 from tauflow.errors import TauflowError
 
 from . import results
+from .attempt import attempt, failure
 from .lock import locked
 from .outlook import Outlook
 from .results import DONE, FAILED, STOPPED, RunRecord, describe
-from .run import Job, attempt, failure, load_part
+from .run import Job, load_part
 from .timespan import Deadline, roughly
 from .watch import watching
 

@@ -8,8 +8,6 @@ from tauflow.errors import OptionError, SpecificationError, TauflowError, Unknow
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
-from .grid import read_grid
-
 READY = "ready"
 PLANNED = "not implemented yet"
 
@@ -129,7 +127,6 @@ class Row:
         planned: name of the model that is still missing, else ``None``.
         accept: when our number counts as reproduced.
         note: what a reader must know about this row.
-        grid: values to choose settings from by dotted name, see :mod:`.search`.
     """
 
     name: str
@@ -141,7 +138,6 @@ class Row:
     planned: str | None = None
     accept: Accept | None = None
     note: str = ""
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -228,7 +224,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "embedding_dropout": _NUMBER,
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept", "grid"), (dict,)),
+    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("row", "part", "notes"), (list,)),
 }
 
@@ -258,11 +254,11 @@ def _plain(kind: type, where: str, given: Mapping[str, Any]) -> Any:
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes"),
-    *("dataset", "part", "published", "model", "recipe", "recipes", "row", "grid"),
+    *("dataset", "part", "published", "model", "recipe", "recipes", "row"),
 )
 _ROW_KEYS = (
     *("name", "title", "planned", "note", "model"),
-    *("recipe", "recipe_from", "published", "accept", "grid"),
+    *("recipe", "recipe_from", "published", "accept"),
 )
 
 
@@ -321,9 +317,6 @@ def _rows(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> lis
         if "accept" in entry
         else None,
         "note": entry.get("note", ""),
-        "grid": {
-            k: v for t in (table, entry) for k, v in read_grid(where, t.get("grid", {})).items()
-        },
     }
     numbers = entry["published"]
     if len(parts) > 1:

@@ -231,4 +231,7 @@ def test_search_chooses_by_validation(call, table):
     assert "Nothing is chosen yet" in cut.output
     assert "2 runs are left" in cut.stderr
     assert "is not of the form key=value" in call(*words[:4], "recipe.lr", code=1).stderr
-    assert "has no grid of its own" in call(*words[:3], code=1).stderr
+    assert "there is nothing to vary for 'gru'" in call(*words[:3], code=1).stderr
+    file = table.with_name("grid.toml")
+    file.write_text("[grid]\nrecipe.lr = [0.001]", encoding="utf-8")
+    assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already

@@ -7,8 +7,9 @@ import pytest
 from tiny_experiment import parsed, tiny
 
 from tauflow.experiments import reproduce, watch
+from tauflow.experiments.attempt import MARKER
 from tauflow.experiments.outlook import Outlook
-from tauflow.experiments.run import MARKER, job_of
+from tauflow.experiments.run import job_of
 
 
 def jobs_of(*names, epochs=10, seeds=1):

@@ -50,30 +50,27 @@ class Search:
     Args:
         experiment: the table.
         row: the row as it stands in the table.
-        metric: what was selected by.
         points: every point, the best first, those without a score last.
         best: the chosen point; ``None`` while a point is left to run, or if all failed.
-        confirmed: finished runs of the best point with the seeds asked for, in the table's metric.
+        confirmed: finished runs of the best point with the seeds asked for.
         outcome: what failed, and what the budget left over.
     """
 
     experiment: Experiment
     row: Row
-    metric: str
     points: tuple[Point, ...]
     best: Point | None
     confirmed: tuple[RunRecord, ...] = ()
     outcome: Outcome = field(default_factory=Outcome)
 
 
-def search(
+def grid_search(
     experiment: Experiment,
     row: str,
-    grid: Grids | None = None,
+    grid: Grids,
     *,
     seeds: int = 1,
     confirm: int = 0,
-    metric: str | None = None,
     epochs: int | None = None,
     jobs: int = 1,
     budget: float | None = None,
@@ -93,12 +90,9 @@ def search(
         experiment: the table.
         row: name of the row whose settings are varied.
         grid: lists of values, such as ``{"recipe": {"lr": [0.01, 0.1]}}`` or
-            ``{"model.hidden_size": [32, 64]}``; several grids are searched one after the other. By
-            default the grid of the row.
+            ``{"model.hidden_size": [32, 64]}``; of several grids, every point of each is tried.
         seeds: runs of each point: seeds 0, 1, ...
         confirm: runs of the chosen point afterwards; 0 for none.
-        metric: what epochs and points are selected by, if not the table's metric: papers that
-            report accuracies often select by cross entropy.
         epochs: instead of the recipe's.
         jobs: processes; with more than one each uses a single thread.
         budget: seconds for everything, see :class:`tauflow.experiments.schedule.Effort`.
@@ -116,24 +110,21 @@ def search(
     at_least(1, seeds=seeds)
     at_least(0, confirm=confirm)
     base = _only(experiment, row)
-    selecting = replace(experiment, metric=metric or experiment.metric)
-    better = METRICS[selecting.metric].higher_is_better
+    better = METRICS[experiment.metric].higher_is_better
     rows = _rows(base, _points(base, grid))
     _check_validation(base, data_dir)
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
     path = results_dir / f"{experiment.name}.jsonl"
     wanted = [
-        _job(selecting, varied, settings, seed, epochs)
+        _job(experiment, varied, settings, seed, epochs)
         for settings, varied in rows
         for seed in range(seeds)
     ]
     outcome = run_jobs(wanted, path, effort)
-    found = _scored(selecting, rows, seeds, epochs, path)
+    found = _scored(experiment, rows, seeds, epochs, path)
     ranked = sorted(found, key=lambda p: _rank(p.score, better))
     done = not outcome.unfinished and ranked[0].score is not None
-    result = Search(
-        experiment, base, selecting.metric, tuple(ranked), ranked[0] if done else None, (), outcome
-    )
+    result = Search(experiment, base, tuple(ranked), ranked[0] if done else None, (), outcome)
     if result.best is None or not confirm:
         return result
     if budget is not None:
@@ -151,8 +142,8 @@ def _only(experiment: Experiment, name: str) -> Row:
     return matches[0]
 
 
-def _points(row: Row, grid: Grids | None) -> list[Settings]:
-    given = [row.grid] if grid is None else [grid] if isinstance(grid, Mapping) else list(grid)
+def _points(row: Row, grid: Grids) -> list[Settings]:
+    given = [grid] if isinstance(grid, Mapping) else list(grid)
     read = [read_grid(f"the grid of {row.name!r}", one) for one in given]
     found: list[Settings] = []
     for settings in (point for one in read if one for point in points(one)):
@@ -160,8 +151,8 @@ def _points(row: Row, grid: Grids | None) -> list[Settings]:
             found.append(settings)
     if not found:
         raise ArgumentError(
-            f"there is nothing to vary: the row {row.name!r} has no grid of its own. Give one, "
-            'such as {"recipe": {"lr": [0.001, 0.01]}}.'
+            f"there is nothing to vary for {row.name!r}: the grid is empty. Give one, such as "
+            '{"recipe": {"lr": [0.001, 0.01]}}.'
         )
     return found
 

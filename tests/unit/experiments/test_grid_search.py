@@ -2,13 +2,13 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tiny_experiment import parsed, tiny, without_times
+from tiny_experiment import tiny, without_times
 
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
-from tauflow.experiments import reproduce, results, search
-from tauflow.experiments.grid import points, read_grid
+from tauflow.experiments import grid_search, reproduce, results
+from tauflow.experiments.grid import load_grid, points, read_grid
+from tauflow.experiments.grid_search import with_settings
 from tauflow.experiments.run import job_of, run_one
-from tauflow.experiments.search import with_settings
 
 GRID = {"recipe": {"lr": [0.01, 0.1]}, "model": {"hidden_size": [2, 3]}}
 
@@ -19,7 +19,7 @@ def places(tmp_path):
 
 
 def test_the_best_on_validation_data_is_chosen(places):
-    found = search(tiny(), "gru", GRID, **places)
+    found = grid_search(tiny(), "gru", GRID, **places)
     # Worked out anew: every combination trained by itself, the lowest validation error wins.
     row, scores = tiny().row("gru"), {}
     for lr, size in itertools.product([0.01, 0.1], [2, 3]):
@@ -47,7 +47,7 @@ def test_accuracies_are_ranked_from_the_highest(places):
             valid=next(scores),
         )
         results.append(places["results_dir"] / "tiny.jsonl", record)
-    found = search(experiment, "gru", grid, **places)
+    found = grid_search(experiment, "gru", grid, **places)
     assert [point.settings["recipe.lr"] for point in found.points] == [0.2, 0.3, 0.1]
 
 
@@ -57,7 +57,7 @@ def test_a_search_goes_on_and_shares_its_file_with_the_table(places):
     values = {"recipe": {"lr": [0.01, 0.1]}}  # the first is the table's own
     seen = []
     for _ in range(3):
-        found = search(tiny(), "gru", values, budget=1e-6, **places)
+        found = grid_search(tiny(), "gru", values, budget=1e-6, **places)
         seen.append(([run.name for run in found.outcome.unfinished], found.best is None))
     assert seen == [(["gru (lr=0.1), seed 0"], True), ([], False), ([], False)]
     after = (places["results_dir"] / "tiny.jsonl").read_text().splitlines()
@@ -70,7 +70,7 @@ def test_a_search_goes_on_and_shares_its_file_with_the_table(places):
 
 
 def test_the_choice_is_confirmed_with_seeds(places):
-    found = search(tiny(), "gru", {"recipe.lr": [0.01, 0.1]}, seeds=2, confirm=3, **places)
+    found = grid_search(tiny(), "gru", {"recipe.lr": [0.01, 0.1]}, seeds=2, confirm=3, **places)
     assert [record.seed for record in found.confirmed] == [0, 1, 2]
     assert [len(point.records) for point in found.points] == [2, 2]
     best = min(found.points, key=lambda point: sum(r.valid for r in point.records))
@@ -83,30 +83,32 @@ def test_the_choice_is_confirmed_with_seeds(places):
     assert without_times(lone) == without_times(found.confirmed[2])
 
 
-def test_another_metric_can_decide(places):
-    found = search(tiny(), "gru", GRID, metric="mae", confirm=1, **places)
-    assert {r.metric for point in found.points for r in point.records} == {"mae"}
-    assert [r.metric for r in found.confirmed] == ["mse"]
-
-
 def test_a_failing_point_is_no_choice(places):
     grid = {"model": {"init": ["nonsense", "torch"]}}
-    found = search(tiny(), "gru", grid, **places)
+    found = grid_search(tiny(), "gru", grid, **places)
     assert [point.score is None for point in found.points] == [False, True]
     assert found.best.settings == {"model.init": "torch"}
     assert len(found.outcome.failures) == 1
-    assert search(tiny(), "gru", {"model": {"init": ["nonsense"]}}, **places).best is None
+    assert grid_search(tiny(), "gru", {"model": {"init": ["nonsense"]}}, **places).best is None
 
 
-def test_a_grid_of_the_specification():
-    content = {**parsed(), "grid": {"recipe": {"lr": [0.1, 0.2]}, "model": {"hidden_size": [5]}}}
-    content["row"][1]["grid"] = {"recipe": {"lr": [0.3]}}
-    experiment = tiny(**content)
-    assert experiment.row("gru").grid == {"recipe.lr": (0.1, 0.2), "model.hidden_size": (5,)}
-    assert experiment.row("elman").grid == {"recipe.lr": (0.3,), "model.hidden_size": (5,)}
-    content["row"][1]["grid"] = {"recipe": {"learn": [0.3]}}
-    with pytest.raises(SpecificationError, match="row 'elman': a recipe has no option 'learn'"):
-        tiny(**content)
+def test_a_grid_from_a_file(tmp_path):
+    file = tmp_path / "grid.toml"
+    file.write_text('name = "other"\n[grid]\nrecipe.lr = [0.1, 0.2]\nmodel = {hidden_size = [5]}')
+    assert load_grid(file) == {"recipe.lr": (0.1, 0.2), "model.hidden_size": (5,)}
+    file.write_text("[grid]\nrecipe.learn = [0.3]")
+    with pytest.raises(
+        SpecificationError, match=r"grid.toml, \[grid\]: a recipe has no option 'lea"
+    ):
+        load_grid(file)
+    file.write_text("grids = 1")
+    with pytest.raises(SpecificationError, match=r"has no table \[grid\]\. Add one"):
+        load_grid(file)
+
+
+def test_several_grids_are_joined(places):
+    found = grid_search(tiny(), "gru", [{"recipe.lr": [0.1, 0.2]}, {"recipe.lr": [0.2]}], **places)
+    assert sorted(point.settings["recipe.lr"] for point in found.points) == [0.1, 0.2]
 
 
 def test_points_are_every_combination_in_order():
@@ -128,8 +130,7 @@ def test_settings_reach_recipe_model_and_options():
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        (None, "row 'gru' has no grid of its own"),
-        ([], "there is nothing to vary"),
+        ({}, "there is nothing to vary"),
         ({"lr": [1]}, r"a grid has no 'lr'\. Name a setting"),
         ({"recipe": {"lrr": [1]}}, "no option 'lrr'. Did you mean 'lr'"),
         ({"recipe": {"lr": 0.1}}, "recipe.lr must be a list of values to try, got 0.1"),
@@ -141,19 +142,19 @@ def test_settings_reach_recipe_model_and_options():
 )
 def test_impossible_grids_are_refused(places, grid, message):
     with pytest.raises((SpecificationError, ArgumentError), match=message):
-        search(tiny(), "gru", grid, **places)
+        grid_search(tiny(), "gru", grid, **places)
     assert not places["runs_dir"].exists()
 
 
 def test_there_must_be_one_row_and_validation_data(places):
     with pytest.raises(UnknownNameError, match=r"has no row 'gruu'\. Did you mean 'gru'"):
-        search(tiny(), "gruu", GRID, **places)
+        grid_search(tiny(), "gruu", GRID, **places)
     small = {"dataset": "pendulum", "options": {"sizes": [12, 6, 6], "steps": 5}}
     both = [{"name": name, **small} for name in ("a", "b")]
     numbers = {"a": {"mean": 1.0}, "b": {"mean": 1.0}}
     row = {"name": "gru", "title": "GRU", "model": {"cell": "gru"}, "published": numbers}
     with pytest.raises(ArgumentError, match="stands for several rows of tiny; name one: gru/a, gr"):
-        search(tiny(part=both, row=[row]), "gru", GRID, **places)
+        grid_search(tiny(part=both, row=[row]), "gru", GRID, **places)
     blind = [{"name": "", "dataset": "xor-dense", "options": {}}]
     with pytest.raises(ArgumentError, match="'xor-dense' has no validation part to select by"):
-        search(tiny(part=blind, metric="binary_accuracy", loss="bce"), "gru", GRID, **places)
+        grid_search(tiny(part=blind, metric="binary_accuracy", loss="bce"), "gru", GRID, **places)
