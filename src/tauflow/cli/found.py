@@ -1,7 +1,11 @@
-"""What ``tauflow search`` prints."""
+"""What ``tauflow search`` and ``tauflow report`` print."""
+
+import sys
 
 from tauflow.experiments import Point, Search, table
 from tauflow.experiments.grid import show
+from tauflow.experiments.survey import Survey
+from tauflow.experiments.survey_report import facts, summary
 
 from .output import print_table, say
 
@@ -45,3 +49,14 @@ def _cells(point: Point, names: list[str], found: Search) -> list[str]:
         ", ".join(dict.fromkeys(epochs)) or "–",
         f"{sum(seconds) / len(seconds):.3g} s" if seconds else "–",
     ]
+
+
+def print_survey(found: Survey) -> None:
+    """Print one line for every table with results; the reports hold the rest."""
+    for text in found.warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    print_table(
+        ("table", "results"),
+        [(one.experiment.name, summary(one)) for one in found.tables],
+        caption=", ".join(f"{name}: {value}" for name, value in facts(found)),
+    )

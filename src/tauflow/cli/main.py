@@ -201,6 +201,25 @@ def search(
 
 
 @app.command()
+def report(
+    tables: Annotated[
+        list[Path] | None, typer.Argument(help="TOML files of tables of your own.")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write one report on all results: every table, ours beside published, with plots."""
+    from tauflow.experiments.survey import survey
+    from tauflow.experiments.survey_report import write_survey
+
+    from .found import print_survey
+    from .output import print_reports
+
+    found = survey(results, tables or ())
+    print_survey(found)
+    print_reports(write_survey(found, results))
+
+
+@app.command()
 def show(
     what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
     epochs: Annotated[

@@ -64,8 +64,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecificationError(
             f"{where} is not valid TOML: {error}. Correct that line."
         ) from error
+    return content

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ def grid_markdown(grid: Grid) -> str:
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]
-    environment = ", ".join(f"{key} {value}" for key, value in _environment(grid.records))
+    environment = ", ".join(f"{key} {value}" for key, value in environment_of(grid.records))
     return (
         "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip()
         + "\n"
@@ -141,7 +141,7 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
         numbers=range(1, 6),
         caption=table.caption(grid),
         configurations=[(table.title(row), _settings(grid.of(row)[0].config)) for row in rows],
-        environment=_environment(grid.records),
+        environment=environment_of(grid.records),
         pictures=pictures,
         notes=experiment.notes,
         failures=[describe(record) for record in grid.failures],
@@ -188,11 +188,12 @@ def feature_names(card: DatasetCard, count: int) -> list[str]:
 
 def write_page(page: Page, path: Path) -> None:
     """Write a report as one HTML file that needs nothing else."""
-    write_atomically(path, _template().render(page=page).encode())
+    write_atomically(path, template("report.html.j2").render(page=page).encode())
 
 
-@lru_cache(maxsize=1)
-def _template() -> "Template":
+@cache
+def template(name: str) -> "Template":
+    """Return one of the packaged templates."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -202,7 +203,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def _settings(config: Mapping[str, Any]) -> Pairs:
@@ -219,7 +220,7 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
     return pairs
 
 
-def _environment(records: Sequence[RunRecord]) -> Pairs:
+def environment_of(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
     facts: dict[str, list[str]] = {}
     for record in records:
@@ -278,7 +279,7 @@ def run_page(
         caption=f"{table.unit(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
         configurations=[(record.row, _settings(record.config))],
-        environment=_environment([record]),
+        environment=environment_of([record]),
         tiles=[
             (f"test {table.unit(metric)}", table.show_number(record.test, metric)),
             ("parameters", f"{record.parameters:,}"),

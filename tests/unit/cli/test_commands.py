@@ -235,3 +235,14 @@ def test_search_chooses_by_validation(call, table):
     file = table.with_name("grid.toml")
     file.write_text("[grid]\nrecipe.lr = [0.001]", encoding="utf-8")
     assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already
+
+
+def test_one_report_on_all_results(call, table, tmp_path):
+    call("reproduce", table, "--seeds", 1, "--epochs", 1)
+    result = call("report", table)
+    assert re.search(r"│ tiny +│ 1 of 2 rows measured", result.output)
+    text = (tmp_path / "results" / "REPORT.md").read_text(encoding="utf-8")
+    assert "## tiny: A tiny pendulum" in text
+    assert "1 of 5 † | 1 of 2 †" in text
+    assert (tmp_path / "results" / "report.html").is_file()
+    assert "tiny.jsonl belongs to no table that is known" in call("report").stderr
