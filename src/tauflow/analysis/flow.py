@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -89,11 +90,20 @@ class Flow:
             jacobian = self.linearise(part)[1]
             finite = jacobian.isfinite().flatten(1).all(dim=1)
             # LAPACK refuses a whole batch for one NaN
-            spectrum = torch.linalg.eigvals(jacobian.where(finite[:, None, None], 0.0))
+            spectrum = _eigenvalues(jacobian.where(finite[:, None, None], 0.0))
             found.append(spectrum.where(finite[:, None], complex(math.nan, math.nan)))
         if not found:
             return h.to(torch.complex128 if h.dtype == torch.float64 else torch.complex64)
         return torch.cat(found)
+
+
+def _eigenvalues(matrices: Tensor) -> Tensor:
+    """Return the eigenvalues of a batch; on the CPU in threads, where torch takes one by one."""
+    threads = min(torch.get_num_threads(), len(matrices))
+    if matrices.device.type != "cpu" or threads < 2:
+        return torch.linalg.eigvals(matrices)
+    with ThreadPoolExecutor(threads) as pool:
+        return torch.cat(list(pool.map(torch.linalg.eigvals, matrices.chunk(threads))))
 
 
 System: TypeAlias = Flow | AbstractCell | SequenceModule | StateMap
