@@ -101,7 +101,7 @@ def _eigenvalues(matrices: Tensor) -> Tensor:
     """Return the eigenvalues of a batch; on the CPU in threads, where torch takes one by one."""
     threads = min(torch.get_num_threads(), len(matrices))
     if matrices.device.type != "cpu" or threads < 2:
-        return torch.linalg.eigvals(matrices)
+        return torch.linalg.eigvals(matrices)  # type: ignore[no-any-return]
     with ThreadPoolExecutor(threads) as pool:
         return torch.cat(list(pool.map(torch.linalg.eigvals, matrices.chunk(threads))))
 
