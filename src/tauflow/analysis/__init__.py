@@ -1,5 +1,6 @@
 """Look at networks: their flows, fixed points and attractors; pictures of them and of wirings."""
 
+from .attractors import ContinuousAttractor, continuous_attractor
 from .fixed_points import (
     KIM_2023,
     FixedPoints,
@@ -28,6 +29,7 @@ from .projection import (
 
 __all__ = [
     "KIM_2023",
+    "ContinuousAttractor",
     "FixedPoints",
     "Flow",
     "FlowField",
@@ -39,6 +41,7 @@ __all__ = [
     "Trajectories",
     "abscissa_quartiles",
     "as_flow",
+    "continuous_attractor",
     "draw_abscissas",
     "draw_explained_variance",
     "draw_flow_field",
