@@ -1,5 +1,48 @@
-"""Look at networks: pictures of wirings."""
+"""Look at networks: pictures of wirings, and the lengths of random networks' trajectories."""
 
+from .driven_paths import PATH_SOLVERS, PathSettings
 from .plots import draw_wiring
+from .plots_trajectory import (
+    draw_explained_variance,
+    draw_latent_trajectories,
+    draw_length_study,
+)
+from .random_networks import (
+    RELEASED_ACTIVATIONS,
+    InputSignal,
+    NetworkLaw,
+    RandomNetworks,
+    circular_input,
+    draw_networks,
+)
+from .trajectory_length import (
+    LatentTrajectory,
+    LengthStudy,
+    TrajectoryLengths,
+    arc_length,
+    length_study,
+    principal_scores,
+    trajectory_lengths,
+)
 
-__all__ = ["draw_wiring"]
+__all__ = [
+    "PATH_SOLVERS",
+    "RELEASED_ACTIVATIONS",
+    "InputSignal",
+    "LatentTrajectory",
+    "LengthStudy",
+    "NetworkLaw",
+    "PathSettings",
+    "RandomNetworks",
+    "TrajectoryLengths",
+    "arc_length",
+    "circular_input",
+    "draw_explained_variance",
+    "draw_latent_trajectories",
+    "draw_length_study",
+    "draw_networks",
+    "draw_wiring",
+    "length_study",
+    "principal_scores",
+    "trajectory_lengths",
+]
