@@ -1,5 +1,6 @@
 """Look at networks: pictures of wirings, and the lengths of random networks' trajectories."""
 
+from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
 from .driven_paths import PATH_SOLVERS, PathSettings
 from .plots import draw_wiring
 from .plots_trajectory import (
@@ -29,6 +30,8 @@ __all__ = [
     "PATH_SOLVERS",
     "RELEASED_ACTIVATIONS",
     "InputSignal",
+    "LTCBounds",
+    "LTCCertificate",
     "LatentTrajectory",
     "LengthStudy",
     "NetworkLaw",
@@ -36,6 +39,7 @@ __all__ = [
     "RandomNetworks",
     "TrajectoryLengths",
     "arc_length",
+    "certify_ltc",
     "circular_input",
     "draw_explained_variance",
     "draw_latent_trajectories",
@@ -43,6 +47,7 @@ __all__ = [
     "draw_networks",
     "draw_wiring",
     "length_study",
+    "ltc_bounds",
     "principal_scores",
     "trajectory_lengths",
 ]
