@@ -2,10 +2,12 @@
 
 from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
 from .driven_paths import PATH_SOLVERS, PathSettings
+from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
 from .plots import draw_wiring
 from .plots_trajectory import (
     draw_explained_variance,
     draw_latent_trajectories,
+    draw_length_comparison,
     draw_length_study,
 )
 from .random_networks import (
@@ -33,6 +35,7 @@ __all__ = [
     "LTCBounds",
     "LTCCertificate",
     "LatentTrajectory",
+    "LengthComparison",
     "LengthStudy",
     "NetworkLaw",
     "PathSettings",
@@ -41,11 +44,14 @@ __all__ = [
     "arc_length",
     "certify_ltc",
     "circular_input",
+    "compare_with_bounds",
     "draw_explained_variance",
     "draw_latent_trajectories",
+    "draw_length_comparison",
     "draw_length_study",
     "draw_networks",
     "draw_wiring",
+    "length_lower_bound",
     "length_study",
     "ltc_bounds",
     "principal_scores",

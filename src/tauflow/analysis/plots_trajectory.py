@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
 
+from .length_bounds import LengthComparison
 from .trajectory_length import LengthStudy, TrajectoryLengths
 
 if TYPE_CHECKING:
@@ -134,6 +135,47 @@ def draw_explained_variance(
     ax.set_ylabel("variance explained (%)")
     ax.set_title(_STYLES[result.model][0])
     ax.legend(frameon=False, loc="center right")
+    return ax
+
+
+def draw_length_comparison(
+    comparisons: Sequence[LengthComparison], *, layer: int = -1, ax: "Axes | None" = None
+) -> "Axes":
+    """Draw every network's measured length over its lower bound, on logarithmic axes.
+
+    Points on and above the line keep the bound (with the constant 1, which the theorems leave
+    open).
+
+    Args:
+        comparisons: from :func:`~tauflow.analysis.compare_with_bounds`, one per model.
+        layer: which layer.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4.8, 4.4), layout="constrained")
+    for comparison, marker in zip(comparisons, "o^sDvP", strict=False):
+        name, colour, _, _ = _STYLES[comparison.model]
+        ax.scatter(
+            comparison.bound[:, layer].tolist(),
+            comparison.measured[:, layer].tolist(),
+            color=colour,
+            marker=marker,
+            edgecolors="black",
+            linewidths=0.4,
+            label=name,
+        )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    low = min(ax.get_xlim()[0], ax.get_ylim()[0])
+    high = max(ax.get_xlim()[1], ax.get_ylim()[1])
+    ax.plot([low, high], [low, high], color="black", linewidth=0.8, label="length = bound")
+    ax.set_xlim(low, high)
+    ax.set_ylim(low, high)
+    ax.set_xlabel("lower bound")
+    ax.set_ylabel("measured length")
+    ax.legend(frameon=False)
     return ax
 
 

@@ -5,8 +5,10 @@ from matplotlib import pyplot as plt
 
 from tauflow.analysis import (
     NetworkLaw,
+    compare_with_bounds,
     draw_explained_variance,
     draw_latent_trajectories,
+    draw_length_comparison,
     draw_length_study,
     length_study,
     trajectory_lengths,
@@ -67,3 +69,15 @@ def test_explained_variance_is_in_percent():
     np.testing.assert_allclose(heights, expected.numpy())
     _, mine = plt.subplots()
     assert draw_explained_variance(result, ax=mine) is mine
+
+
+def test_lengths_stand_over_their_bounds(tmp_path):
+    comparisons = [
+        compare_with_bounds(trajectory_lengths(model, LAW, tries=4)) for model in ("ltc", "ct-rnn")
+    ]
+    ax = draw_length_comparison(comparisons)
+    for drawn, comparison in zip(ax.collections, comparisons, strict=True):
+        expected = np.stack([comparison.bound[:, 0], comparison.measured[:, 0]], axis=1)
+        np.testing.assert_allclose(drawn.get_offsets(), expected)
+    assert ax.get_xlim() == ax.get_ylim()
+    ax.figure.savefig(tmp_path / "bounds.png")
