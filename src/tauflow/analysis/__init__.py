@@ -1,9 +1,12 @@
 """Look at networks: pictures of wirings, and the lengths of random networks' trajectories."""
 
 from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
+from .closed_form import CLOSED_FORMS, ClosedFormTrace, closed_form
+from .closed_form_bound import ClosedFormTightness, closed_form_tightness, worst_signal
 from .driven_paths import PATH_SOLVERS, PathSettings
 from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
 from .plots import draw_wiring
+from .plots_closed_form import draw_closed_form, draw_tightness
 from .plots_trajectory import (
     draw_explained_variance,
     draw_latent_trajectories,
@@ -29,8 +32,11 @@ from .trajectory_length import (
 )
 
 __all__ = [
+    "CLOSED_FORMS",
     "PATH_SOLVERS",
     "RELEASED_ACTIVATIONS",
+    "ClosedFormTightness",
+    "ClosedFormTrace",
     "InputSignal",
     "LTCBounds",
     "LTCCertificate",
@@ -44,16 +50,21 @@ __all__ = [
     "arc_length",
     "certify_ltc",
     "circular_input",
+    "closed_form",
+    "closed_form_tightness",
     "compare_with_bounds",
+    "draw_closed_form",
     "draw_explained_variance",
     "draw_latent_trajectories",
     "draw_length_comparison",
     "draw_length_study",
     "draw_networks",
+    "draw_tightness",
     "draw_wiring",
     "length_lower_bound",
     "length_study",
     "ltc_bounds",
     "principal_scores",
     "trajectory_lengths",
+    "worst_signal",
 ]
