@@ -4,9 +4,17 @@ from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
 from .closed_form import CLOSED_FORMS, ClosedFormTrace, closed_form
 from .closed_form_bound import ClosedFormTightness, closed_form_tightness, worst_signal
 from .driven_paths import PATH_SOLVERS, PathSettings
+from .gradient_flow import GradientFlow, gradient_flow
+from .gradient_methods import (
+    GRADIENT_METHODS,
+    GradientMethodCost,
+    compare_gradient_methods,
+)
 from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
+from .loss_surface import LossSurface, loss_surface
 from .plots import draw_wiring
 from .plots_closed_form import draw_closed_form, draw_tightness
+from .plots_gradient import draw_gradient_flow, draw_gradient_methods, draw_loss_surfaces
 from .plots_trajectory import (
     draw_explained_variance,
     draw_latent_trajectories,
@@ -33,16 +41,20 @@ from .trajectory_length import (
 
 __all__ = [
     "CLOSED_FORMS",
+    "GRADIENT_METHODS",
     "PATH_SOLVERS",
     "RELEASED_ACTIVATIONS",
     "ClosedFormTightness",
     "ClosedFormTrace",
+    "GradientFlow",
+    "GradientMethodCost",
     "InputSignal",
     "LTCBounds",
     "LTCCertificate",
     "LatentTrajectory",
     "LengthComparison",
     "LengthStudy",
+    "LossSurface",
     "NetworkLaw",
     "PathSettings",
     "RandomNetworks",
@@ -52,17 +64,23 @@ __all__ = [
     "circular_input",
     "closed_form",
     "closed_form_tightness",
+    "compare_gradient_methods",
     "compare_with_bounds",
     "draw_closed_form",
     "draw_explained_variance",
+    "draw_gradient_flow",
+    "draw_gradient_methods",
     "draw_latent_trajectories",
     "draw_length_comparison",
     "draw_length_study",
+    "draw_loss_surfaces",
     "draw_networks",
     "draw_tightness",
     "draw_wiring",
+    "gradient_flow",
     "length_lower_bound",
     "length_study",
+    "loss_surface",
     "ltc_bounds",
     "principal_scores",
     "trajectory_lengths",
