@@ -1,9 +1,11 @@
 """Look at networks: pictures of wirings, and the lengths of random networks' trajectories."""
 
+from .approximation import Approximation, AutonomousLTC, approximate_system
 from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
 from .closed_form import CLOSED_FORMS, ClosedFormTrace, closed_form
 from .closed_form_bound import ClosedFormTightness, closed_form_tightness, worst_signal
 from .driven_paths import PATH_SOLVERS, PathSettings
+from .dynamical_systems import SYSTEMS, DynamicalSystem
 from .gradient_flow import GradientFlow, gradient_flow
 from .gradient_methods import (
     GRADIENT_METHODS,
@@ -13,8 +15,10 @@ from .gradient_methods import (
 from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
 from .loss_surface import LossSurface, loss_surface
 from .plots import draw_wiring
+from .plots_approximation import draw_approximation, draw_approximation_errors
 from .plots_closed_form import draw_closed_form, draw_tightness
 from .plots_gradient import draw_gradient_flow, draw_gradient_methods, draw_loss_surfaces
+from .plots_saliency import draw_saliency
 from .plots_trajectory import (
     draw_explained_variance,
     draw_latent_trajectories,
@@ -29,6 +33,7 @@ from .random_networks import (
     circular_input,
     draw_networks,
 )
+from .saliency import Saliency, SaliencyUnderNoise, saliency_under_noise, visual_backprop
 from .trajectory_length import (
     LatentTrajectory,
     LengthStudy,
@@ -44,8 +49,12 @@ __all__ = [
     "GRADIENT_METHODS",
     "PATH_SOLVERS",
     "RELEASED_ACTIVATIONS",
+    "SYSTEMS",
+    "Approximation",
+    "AutonomousLTC",
     "ClosedFormTightness",
     "ClosedFormTrace",
+    "DynamicalSystem",
     "GradientFlow",
     "GradientMethodCost",
     "InputSignal",
@@ -58,7 +67,10 @@ __all__ = [
     "NetworkLaw",
     "PathSettings",
     "RandomNetworks",
+    "Saliency",
+    "SaliencyUnderNoise",
     "TrajectoryLengths",
+    "approximate_system",
     "arc_length",
     "certify_ltc",
     "circular_input",
@@ -66,6 +78,8 @@ __all__ = [
     "closed_form_tightness",
     "compare_gradient_methods",
     "compare_with_bounds",
+    "draw_approximation",
+    "draw_approximation_errors",
     "draw_closed_form",
     "draw_explained_variance",
     "draw_gradient_flow",
@@ -75,6 +89,7 @@ __all__ = [
     "draw_length_study",
     "draw_loss_surfaces",
     "draw_networks",
+    "draw_saliency",
     "draw_tightness",
     "draw_wiring",
     "gradient_flow",
@@ -83,6 +98,8 @@ __all__ = [
     "loss_surface",
     "ltc_bounds",
     "principal_scores",
+    "saliency_under_noise",
     "trajectory_lengths",
+    "visual_backprop",
     "worst_signal",
 ]
