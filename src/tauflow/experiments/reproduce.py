@@ -107,6 +107,8 @@ def reproduce(
     outcome = Outcome()
     if first := [job for row in rows for job in search_jobs(experiment, row, epochs)]:
         outcome = run_jobs(first, path, effort)
+        if budget is not None:
+            effort = replace(effort, budget=max(budget - (time.monotonic() - began), 1e-3))
     if not outcome.unfinished:  # else the best settings are not known yet
         records, _ = results.read(path)
         wanted = [
@@ -116,8 +118,7 @@ def reproduce(
             if setting is not None or not row.search
             for seed in range(count)
         ]
-        rest = None if budget is None else max(budget - (time.monotonic() - began), 1.0)
-        outcome = outcome.then(run_jobs(wanted, path, replace(effort, budget=rest)))
+        outcome = outcome.then(run_jobs(wanted, path, effort))
     return Grid(experiment, epochs, _belonging(experiment, epochs, path), outcome)
 
 

@@ -193,5 +193,5 @@ def test_wrong_arguments_are_refused():
         whole(x, whole(x, dt=dt)[1], dt=dt)
     with pytest.raises(ArgumentError, match="Transformer does not model missing features"):
         whole(x, dt=dt, observed=torch.ones_like(x, dtype=torch.bool))
-    with pytest.raises(DtypeError, match=r"or the model with \.to\(torch\.float32\)"):
+    with pytest.raises(DtypeError, match=r"or the module with \.to\(torch\.float32\)"):
         whole(x.float(), dt=dt)
