@@ -30,6 +30,10 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"constraint": "clip", "init": "cfc", "substeps": 5},
         {"init": "ltc-2021", "constraint": "clip", "time_scale": 6.0, "epsilon": 0.0},
         {"dt_offset": 0.5, "input_mapping": "none", "output_mapping": "linear"},
+        {"solver": "euler", "time_scale": 0.3},
+        {"solver": "heun", "substeps": 4, "sparsity": 0.8, "time_scale": 0.3},
+        {"solver": "midpoint", "substeps": 3, "constraint": "clip", "time_scale": 0.3},
+        {"solver": "rk4", "substeps": 2, "epsilon": 0.5, "time_scale": 0.3},
         {"sparsity": 0.8, "substeps": 3, "input_mapping": "linear", "output_mapping": "none"},
     ],
     NeuronalLTCCell: [
@@ -76,7 +80,14 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
     WiredCfCCell: [{}, {"mode": "no_gate"}, {"mode": "pure"}, {"time_bias": False}],
 }
 
-ROWS = [(spec, options) for spec in KERNELS for options in VARIANTS[spec.cell]]
+
+def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
+    """Whether a kernel has an option at all."""
+    explicit = spec.cell is LTCCell and "solver" in options
+    return spec.backend == "numba" or not explicit
+
+
+ROWS = [(s, options) for s in KERNELS for options in VARIANTS[s.cell] if serves(s, options)]
 """Every kernel with each of its variants."""
 
 
@@ -89,7 +100,7 @@ def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
 
 def takes_masks(spec: KernelSpec) -> bool:
     """Whether a kernel serves masked calls."""
-    return spec.backend != "torch"
+    return VARIANTS[spec.cell] is not GATED
 
 
 def takes_double(spec: KernelSpec) -> bool:

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, boolean, one_of, within
+from tauflow.checks import boolean, one_of, within
 from tauflow.errors import ArgumentError
-from tauflow.solvers import FLOW_SOLVERS, TABLEAUS, integrate, integrate_gap
+from tauflow.solvers import TABLEAUS, GapSolver, integrate
 
 from .activations import Activation, activation
 from .base import AbstractHoistedCell, Hoisted
@@ -75,14 +75,13 @@ class CTRNNCell(AbstractHoistedCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.solver = one_of(FLOW_SOLVERS, solver=solver)
-        self.rtol, self.atol = within(0.0, 1.0, rtol=rtol), within(1e-15, 1.0, atol=atol)
-        self.substeps = at_least(1, substeps=substeps)
+        self.gap = GapSolver(solver, substeps, rtol, atol)
+        self.solver, self.substeps = solver, substeps
         self.damping = within(0.0, math.inf, damping=damping)
         self.init = one_of(("keras", "tf1"), init=init)
         self.step_size = None if step_size is None else within(1e-12, math.inf, step_size=step_size)
         self.clip = None if clip is None else within(1e-12, math.inf, clip=clip)
-        if clip is not None and solver not in TABLEAUS:
+        if clip is not None and not self.gap.has_fixed_steps:
             raise ArgumentError(
                 f"clip acts between fixed solver steps, and {solver!r} chooses its own. Leave clip "
                 f"out, or take one of: {', '.join(TABLEAUS)}."
@@ -133,15 +132,7 @@ class CTRNNCell(AbstractHoistedCell):
             return torch.sub(f, at, alpha=self.damping) if self.damping else f
 
         if self.clip is None:
-            return integrate_gap(
-                field,
-                h,
-                span,
-                solver=self.solver,
-                substeps=self.substeps,
-                rtol=self.rtol,
-                atol=self.atol,
-            )
+            return self.gap.integrate(field, h, span)
         tableau, substeps = TABLEAUS[self.solver], self.substeps
         for _ in range(substeps):
             after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, finite, one_of, within
-from tauflow.solvers import FLOW_SOLVERS, integrate_gap
+from tauflow.checks import finite, one_of
+from tauflow.solvers import GapSolver
 
 from .base import AbstractHoistedCell, Hoisted
 from .ct_rnn import CTRNNCell
@@ -86,9 +86,9 @@ class ODELSTMCell(AbstractHoistedCell):
         super().__init__(input_size, hidden_size)
         default = _FORMS[one_of(_FORMS, form=form)]
         self.form = form
-        self.solver = default.solver if solver is None else one_of(FLOW_SOLVERS, solver=solver)
-        self.rtol, self.atol = within(0.0, 1.0, rtol=rtol), within(1e-15, 1.0, atol=atol)
-        self.substeps = default.substeps if substeps is None else at_least(1, substeps=substeps)
+        self.solver = default.solver if solver is None else solver
+        self.substeps = default.substeps if substeps is None else substeps
+        self.gap = GapSolver(self.solver, self.substeps, rtol, atol)
         self.forget_bias = (
             default.forget_bias if forget_bias is None else finite(forget_bias=forget_bias)
         )
@@ -155,13 +155,5 @@ class ODELSTMCell(AbstractHoistedCell):
         def field(at: Tensor) -> Tensor:
             return torch.addmm(self.b_2, torch.tanh(torch.addmm(self.b_1, at, first_T)), second_T)
 
-        h = integrate_gap(
-            field,
-            u,
-            dt,
-            solver=self.solver,
-            substeps=self.substeps,
-            rtol=self.rtol,
-            atol=self.atol,
-        )
+        h = self.gap.integrate(field, u, dt)
         return torch.cat([h, c], dim=-1)

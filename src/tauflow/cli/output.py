@@ -9,11 +9,15 @@ from rich.table import Table
 
 from tauflow.experiments import table
 from tauflow.experiments.report import RUN_HEADERS
-from tauflow.experiments.reproduce import Grid, duration
+from tauflow.experiments.reproduce import Grid
 from tauflow.experiments.results import RunRecord
+from tauflow.experiments.schedule import Outcome
 from tauflow.experiments.task import TaskRun
+from tauflow.experiments.timespan import duration
 
 _FILE_WIDTH = 140
+UNFINISHED = 75
+"""Exit code when the budget left runs over: EX_TEMPFAIL of BSD's sysexits, "try again later"."""
 
 
 def say(text: str) -> None:
@@ -71,7 +75,7 @@ def print_markdown(
 
 
 def print_grid(grid: Grid) -> None:
-    """Print ours beside published, and what failed."""
+    """Print ours beside published."""
     print_table(
         table.HEADERS,
         [table.cells(entry) for entry in table.lines(grid)],
@@ -79,8 +83,6 @@ def print_grid(grid: Grid) -> None:
         caption=table.caption(grid),
         numbers=range(1, 6),
     )
-    for record in grid.failures:
-        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
 
 
 def print_run(run: TaskRun) -> None:
@@ -111,3 +113,18 @@ def print_reports(paths: Iterable[Path]) -> None:
     """Print where reports are."""
     for path in paths:
         say(f"Report: {path.resolve()}")
+
+
+def end_with(outcome: Outcome) -> None:
+    """Say what failed and what is left, and end the program with a code that tells it too.
+
+    Raises:
+        SystemExit: with 75 if the budget left runs over, else with 1 if a run failed.
+    """
+    for record in outcome.failures:
+        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
+    if outcome.unfinished:
+        print(outcome.what_is_left(), file=sys.stderr)
+        raise SystemExit(UNFINISHED)
+    if outcome.failures:
+        raise SystemExit(1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from tauflow.training.metrics import METRICS
 
 from . import table
 from .figures import Curves, Picture, learning_curves, predictions
-from .reproduce import Grid, describe, duration
-from .results import RunRecord
+from .reproduce import Grid
+from .results import RunRecord, describe
 from .run import job_of, load_part
 from .samples import sample, trained_model
 from .spec import Row
+from .timespan import duration
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -105,7 +106,7 @@ def grid_markdown(grid: Grid) -> str:
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]
-    environment = ", ".join(f"{key} {value}" for key, value in _environment(grid.records))
+    environment = ", ".join(f"{key} {value}" for key, value in environment_of(grid.records))
     return (
         "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip()
         + "\n"
@@ -130,7 +131,7 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
         numbers=range(1, 6),
         caption=table.caption(grid),
         configurations=[(table.title(row), _settings(grid.of(row)[0].config)) for row in rows],
-        environment=_environment(grid.records),
+        environment=environment_of(grid.records),
         pictures=pictures,
         notes=experiment.notes,
         failures=[describe(record) for record in grid.failures],
@@ -198,11 +199,12 @@ def feature_names(card: DatasetCard, count: int) -> list[str]:
 
 def write_page(page: Page, path: Path) -> None:
     """Write a report as one HTML file that needs nothing else."""
-    write_atomically(path, _template().render(page=page).encode())
+    write_atomically(path, template("report.html.j2").render(page=page).encode())
 
 
-@lru_cache(maxsize=1)
-def _template() -> "Template":
+@cache
+def template(name: str) -> "Template":
+    """Return one of the packaged templates."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -212,7 +214,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def _settings(config: Mapping[str, Any]) -> Pairs:
@@ -229,7 +231,7 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
     return pairs
 
 
-def _environment(records: Sequence[RunRecord]) -> Pairs:
+def environment_of(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
     facts: dict[str, list[str]] = {}
     for record in records:
@@ -288,7 +290,7 @@ def run_page(
         caption=f"{table.unit(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
         configurations=[(record.row, _settings(record.config))],
-        environment=_environment([record]),
+        environment=environment_of([record]),
         tiles=[
             (f"test {table.unit(metric)}", table.show_number(record.test, metric)),
             ("parameters", f"{record.parameters:,}"),

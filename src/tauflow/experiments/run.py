@@ -1,8 +1,7 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
 import inspect
-import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -22,7 +21,7 @@ from tauflow.training.recipe import Recipe
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
-from .results import DONE, FAILED, RunRecord
+from .results import DONE, RunRecord
 from .spec import Experiment, ModelSpec, Part, Row, Setting
 
 RECORD_FILE = "record.json"
@@ -41,6 +40,7 @@ class Job:
         loss: name of the loss.
         metric: name of the metric.
         seed: seed of weights, shuffling and dropout.
+        label: what tells it from other jobs of its row, for people.
     """
 
     experiment: str
@@ -51,6 +51,13 @@ class Job:
     loss: str
     metric: str
     seed: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in lines and lists."""
+        label = f" ({self.label})" if self.label else ""
+        return f"{self.row}{label}, seed {self.seed}"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -75,6 +82,11 @@ class Job:
         recipe = _changed(self.recipe)
         recipe.pop("eval_batch_size", None)
         return results.config_hash({**self.config, "recipe": recipe, "model": _changed(self.model)})
+
+    @property
+    def key(self) -> str:
+        """The key of its record."""
+        return f"{self.row} {self.hash}"
 
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""
@@ -241,6 +253,7 @@ def execute(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
@@ -250,6 +263,7 @@ def execute(
         run_dir: where checkpoints, log and record go; nothing is written without it.
         resume: whether to continue from a checkpoint in ``run_dir``.
         progress: whether to draw a bar; by default on a terminal only.
+        after_epoch: called after every epoch, see :func:`tauflow.training.train`.
 
     Returns:
         The record and the model, which holds the selected weights.
@@ -269,9 +283,10 @@ def execute(
         run_dir=run_dir,
         resume=resume,
         progress=progress,
+        after_epoch=after_epoch,
     )
     record = RunRecord(
-        **_identity(job, started),
+        **identity(job, started),
         status=DONE,
         valid=trained.valid,
         test=trained.test,
@@ -319,38 +334,8 @@ def run_one(
     return record
 
 
-def attempt(
-    job: Job, *, runs_dir: Path, data_dir: Path | None, threads: int | None, progress: bool | None
-) -> RunRecord:
-    """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
-
-    Args:
-        job: what to run.
-        runs_dir: folder under which the run has its own.
-        data_dir: folder of the data files.
-        threads: threads for torch in this process; ``None`` leaves them alone.
-        progress: whether to draw a bar; by default on a terminal only.
-    """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    run_dir = job.directory(runs_dir)
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    try:
-        data = load_part(job.part, data_dir)
-        record, _ = execute(job, data, run_dir=run_dir, resume=True, progress=progress)
-    except Exception as error:  # one run that fails must not take the others with it
-        run_dir.mkdir(parents=True, exist_ok=True)
-        (run_dir / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        return failure(job, f"{type(error).__name__}: {error}", started)
-    return record
-
-
-def failure(job: Job, message: str, started: str) -> RunRecord:
-    """Return the record of a run that failed."""
-    return RunRecord(**_identity(job, started), status=FAILED, error=message)
-
-
-def _identity(job: Job, started: str) -> dict[str, Any]:
+def identity(job: Job, started: str) -> dict[str, Any]:
+    """Return what the records of a job's runs begin with."""
     return {
         "experiment": job.experiment,
         "row": job.row,

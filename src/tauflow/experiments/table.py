@@ -5,8 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .reproduce import Grid, duration
+from .reproduce import Grid
 from .spec import READY, Published, Row
+from .timespan import duration
 
 FRACTIONS = frozenset({"accuracy", "binary_accuracy"})
 """Metrics that are shown in per cent."""

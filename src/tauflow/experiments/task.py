@@ -12,6 +12,7 @@ from tauflow.models import model_entry
 from tauflow.training.recipe import Recipe
 
 from .figures import Curves, learning_curves, predictions
+from .lock import locked
 from .report import feature_names, run_page, write_page
 from .results import RunRecord
 from .run import Job, execute, load_part
@@ -77,6 +78,7 @@ def run_task(
         UnknownNameError: no such data set or model.
         OptionError: the model has no such option.
         CheckpointError: there is no run to resume, or a damaged one.
+        BusyError: the run to resume is still going on.
     """
     model_entry(model)  # refuse an unknown name before data are loaded
     part = Part("", task, dict(dataset_options or {}))
@@ -95,7 +97,8 @@ def run_task(
         seed=seed,
     )
     directory = choose_directory(job.directory(runs_dir), resume=resume)
-    record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
+    with locked(directory):
+        record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     run = TaskRun(record, baselines(data, card.metric), directory)
     _write_report(run, data, trained)
     return run

@@ -51,7 +51,7 @@ def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
     leaves = (drive.transpose(0, 1), delta, call.h, cell.W_h, scale)
     mask = None if call.mask is None else call.mask.T
     y, last = FlowLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
-    return y.transpose(0, 1), last
+    return y.transpose(0, 1).contiguous(), last
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class FlowLoop(torch.autograd.Function):
             scale: (N,).
         """
         T, B, N = drive.shape
-        memory = flow_memory(run.steps, drive, T if keep else 1, B, N, N)
+        memory = flow_memory(run.steps, T if keep else 1, B, N, N)
         y, states = drive.new_empty(T, B, N), h.clone(memory_format=torch.contiguous_format)
         lengths = delta.T.contiguous()
         valid = torch.empty(0, 0, dtype=torch.bool) if mask is None else mask.contiguous()

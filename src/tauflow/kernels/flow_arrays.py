@@ -15,6 +15,7 @@ from tauflow.solvers import ButcherTableau
 
 from .activation_codes import Phi
 from .numba_threads import slice_count
+from .workspace import empty
 
 Array = Any
 
@@ -132,14 +133,12 @@ class FlowMemory(NamedTuple):
         return FlowTape(self.at.numpy(), self.f.numpy())
 
 
-def flow_memory(
-    steps: Steps, like: Tensor, kept: int, batch: int, neurons: int, width: int
-) -> FlowMemory:
+def flow_memory(steps: Steps, kept: int, batch: int, neurons: int, width: int) -> FlowMemory:
     """Allocate what the forward loop writes, for ``kept`` steps."""
     evaluations = steps.substeps * len(steps.b)
     return FlowMemory(
-        like.new_empty(kept, evaluations, batch, neurons),
-        like.new_empty(kept, evaluations, batch, width),
+        empty(kept, evaluations, batch, neurons),
+        empty(kept, evaluations, batch, width),
     )
 
 
@@ -175,8 +174,8 @@ def flow_gradients(memory: FlowMemory, *, deep: bool, wants_delta: bool) -> Flow
     """Allocate what the backward loop writes."""
     steps, _, batch, neurons = memory.at.shape
     return FlowGradients(
-        torch.empty_like(memory.f),
-        torch.empty_like(memory.at) if deep else memory.at.new_empty(0, 0, 0, 0),
+        empty(*memory.f.shape),
+        empty(*memory.at.shape) if deep else empty(0, 0, 0, 0),
         memory.at.new_zeros(slice_count(batch), 0 if deep else neurons, dtype=torch.float64),
         memory.at.new_zeros(batch if wants_delta else 0, steps),
     )

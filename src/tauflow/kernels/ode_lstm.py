@@ -88,7 +88,7 @@ def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     leaves = (gates.transpose(0, 1), delta, h, c, *parameters)
     mask = None if call.mask is None else call.mask.T
     y, h, c = ODELSTMLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
-    return y.transpose(0, 1), torch.cat([h, c], dim=-1)
+    return y.transpose(0, 1).contiguous(), torch.cat([h, c], dim=-1)
 
 
 @cache
@@ -132,7 +132,7 @@ class ODELSTMLoop(torch.autograd.Function):
         parameters = Parameters(*tensors)
         T, B, _ = gates.shape
         N, width = h.shape[1], parameters.W_1.shape[0]
-        memory = flow_memory(run.steps, gates, T if keep else 1, B, N, width)
+        memory = flow_memory(run.steps, T if keep else 1, B, N, width)
         gates = gates.clone(memory_format=torch.contiguous_format)
         u, y, cells = (
             gates.new_empty(T, B, N),

@@ -323,7 +323,8 @@ class AbstractLatentModel(AbstractStatelessModel):
 
     def _paths(self, seen: Observations, samples: int | None, generator: Generator) -> LatentPaths:
         count = self.samples if samples is None else at_least(0, samples=samples)
-        mean, std = self.encoder(seen)
+        # Under autocast the encoder answers in less precision than the times have.
+        mean, std = (moment.to(seen.elapsed.dtype) for moment in self.encoder(seen))
         z0 = mean.unsqueeze(0)
         if count:
             z0 = z0 + std * _normal((count, *mean.shape), mean, generator)

@@ -2,7 +2,7 @@
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
 from .explicit import integrate
-from .gap import FLOW_SOLVERS, integrate_gap
+from .gap import FLOW_SOLVERS, GapSolver
 from .semilinear import SOLVERS, integrate_semilinear
 from .tableau import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau
 from .torchode_steps import SolverStatistics
@@ -17,10 +17,10 @@ __all__ = [
     "SOLVERS",
     "TABLEAUS",
     "ButcherTableau",
+    "GapSolver",
     "SolverStatistics",
     "integrate",
     "integrate_adaptive",
-    "integrate_gap",
     "integrate_path",
     "integrate_semilinear",
 ]

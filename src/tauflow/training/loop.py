@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ def train(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> TrainingResult:
     """Train a model, and leave it with the selected weights, in evaluation mode.
 
@@ -80,6 +81,8 @@ def train(
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none.
         progress: whether to draw a progress bar; None: on a terminal.
+        after_epoch: called with the row of the history of every epoch once that epoch is saved. An
+            exception that it raises ends the training; with a ``run_dir`` it can be resumed.
 
     Raises:
         ArgumentError: arguments contradict each other.
@@ -116,6 +119,8 @@ def train(
                 if directory is not None:
                     directory.save(_snapshot(run, selection))
                 show(row)
+                if after_epoch is not None:
+                    after_epoch(row)
     selection.restore(model)
     model.eval()
     return TrainingResult.from_history(

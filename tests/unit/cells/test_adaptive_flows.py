@@ -7,7 +7,15 @@ import tauflow
 from tauflow.errors import ArgumentError, BackendError
 
 D, N, B, T = 2, 5, 4, 6
-CELLS = [("ct-rnn", {}), ("ode-rnn", {}), ("ode-lstm", {}), ("ode-lstm", {"form": "torch"})]
+CELLS = [
+    ("ct-rnn", {}),
+    ("ode-rnn", {}),
+    ("ode-lstm", {}),
+    ("ode-lstm", {"form": "torch"}),
+    ("gnode", {"units": 7, "activation": "tanh"}),
+    ("gru-euler", {}),
+    ("gru-ode", {}),
+]
 
 
 def pair(name, options, **solving):

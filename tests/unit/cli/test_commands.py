@@ -26,6 +26,32 @@ def call(tmp_path, monkeypatch):
     return invoke
 
 
+TABLE = """
+name = "tiny"
+title = "A tiny pendulum"
+source = "Nobody 2020, Table 0"
+loss = "mse"
+metric = "mse"
+seeds = 2
+recipe = { epochs = 2, batch_size = 6 }
+
+[[part]]
+name = ""
+dataset = "pendulum"
+options = { sizes = [12, 6, 6], steps = 5 }
+
+[[row]]
+name = "gru"
+title = "GRU"
+model = { cell = "gru", hidden_size = 3 }
+published = { mean = 0.5, std = 0.1, n = 5 }
+
+[[row]]
+name = "future"
+title = "Model of the future"
+planned = "not-yet"
+published = { mean = 0.1 }
+"""
 TINY_RUN = ("--model", "elman", "--hidden-size", "4", "--epochs", "1")
 
 
@@ -47,7 +73,7 @@ def test_lists(call):
     assert re.search(r"walker2d .*9684 / 1272 / 1937", data)
     tables = call("reproduce").output
     assert "ltc-table-6" in tables
-    assert "2 of 5 rows" in tables
+    assert re.search(r"ltc-table-6 .* \d of 5 rows", tables)
 
 
 @pytest.mark.parametrize("columns", [100, 80])
@@ -96,10 +122,35 @@ def test_a_killed_run_is_shown_as_such(call, tmp_path):
     assert "--resume" in shown
 
 
-def test_a_table_without_results(call):
-    output = call("show", "ltc-table-6").output
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "tiny.toml"
+    file.write_text(TABLE, encoding="utf-8")
+    return file
+
+
+def test_a_table_without_results(call, table):
+    output = call("show", table).output
     assert "not implemented yet" in output
     assert "not run" in output
+
+
+def test_a_budget_ends_with_a_code_of_its_own(call, table):
+    first = call("reproduce", table, "--seeds", 1, "--budget", "0.001s", code=75)
+    assert re.search(
+        r"The time is up: 1 run is left, about \d+ s at this pace: begun \(gru, seed 0: 1 of 2 "
+        r"epochs\)\. Every finished epoch is kept; the same command continues\.",
+        first.stderr,
+    )
+    second = call("reproduce", table, "--seeds", 1, "--budget", "1h")
+    assert "[1/1] gru, seed 0: test mse" in second.output
+    assert "time is up" not in second.output
+
+
+def test_failed_runs_are_named_at_the_end(call, table):
+    table.write_text(TABLE.replace('cell = "gru"', 'cell = "gru", init = "zero"'))
+    result = call("reproduce", table, "--seeds", 1, code=1)
+    assert "gru, seed 0 failed: UnknownNameError: init='zero'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,6 +167,7 @@ def test_a_table_without_results(call):
         (["run", "pendulum", *TINY_RUN, "--runs", "file/x"], "Not a directory"),
         (["reproduce", "ltc-tabel-6"], "Did you mean 'ltc-table-6'"),
         (["reproduce", "cfc-table-6", "--models", "skip-lstm"], "only the number is quoted"),
+        (["reproduce", "ltc-table-6", "--budget", "30"], "'30' is not a time span"),
         (["show", "nothing"], "there is no run or table 'nothing'"),
         (["data", "get", "walker3d"], "Did you mean 'walker2d'"),
     ],
@@ -132,6 +184,11 @@ def test_a_traceback_on_request(call, monkeypatch):
     assert "Traceback" in call("--traceback", "run", "pendulun", code=1).stderr
     monkeypatch.setenv("TAUFLOW_DEBUG", "1")
     assert "Traceback" in call("run", "pendulun", code=1).stderr
+
+
+def test_a_planned_row_is_refused(call, table):
+    result = call("reproduce", table, "--models", "future", code=1)
+    assert "the model 'not-yet' of row 'future' is not implemented yet" in result.stderr
 
 
 def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
@@ -163,3 +220,30 @@ def test_how_to_continue_is_a_command():
         "tauflow run pendulum --seed 1 --resume"
     )
     assert how_to_continue(["reproduce", "ltc-table-6"]).endswith("tauflow reproduce ltc-table-6")
+
+
+def test_search_chooses_by_validation(call, table):
+    words = ("search", table, "gru", "--vary", "recipe.lr=[0.001,0.1]")
+    output = call(*words, "--confirm", 2).output
+    assert "[2/2] gru (lr=0.1), seed 0: valid mse" in output
+    assert re.search(r"^Chosen: lr=0\.(001|1)$", output, re.MULTILINE)
+    assert re.search(r"chosen: \d\S+ ± \d\S+ \(2\), published 0\.500 ± 0\.100 \(5\)$", output, re.M)
+    cut = call(*words, "--vary", "model.hidden_size=[4]", "--budget", "0.001s", code=75)
+    assert "Nothing is chosen yet" in cut.output
+    assert "2 runs are left" in cut.stderr
+    assert "is not of the form key=value" in call(*words[:4], "recipe.lr", code=1).stderr
+    assert "there is nothing to vary for 'gru'" in call(*words[:3], code=1).stderr
+    file = table.with_name("grid.toml")
+    file.write_text("[grid]\nrecipe.lr = [0.001]", encoding="utf-8")
+    assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already
+
+
+def test_one_report_on_all_results(call, table, tmp_path):
+    call("reproduce", table, "--seeds", 1, "--epochs", 1)
+    result = call("report", table)
+    assert re.search(r"│ tiny +│ 1 of 2 rows measured", result.output)
+    text = (tmp_path / "results" / "REPORT.md").read_text(encoding="utf-8")
+    assert "## tiny: A tiny pendulum" in text
+    assert "1 of 5 † | 1 of 2 †" in text
+    assert (tmp_path / "results" / "report.html").is_file()
+    assert "tiny.jsonl belongs to no table that is known" in call("report").stderr

@@ -1,0 +1,292 @@
+"""States that a network does not leave while its input is held, and whether they are stable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Complex, Float, Int
+from torch import Tensor
+
+from tauflow.checks import at_least, one_of, positive, within
+from tauflow.errors import ArgumentError
+
+from .flow import System, as_flow
+from .newton import Roots, find_roots
+
+KIM_2023: Mapping[str, Any] = MappingProxyType(
+    {"starts": 10_000, "tolerance": 0.01, "max_iterations": 100, "merge_distance": 0.0}
+)
+"""The settings of Kim et al. 2023, "Gated neural ODEs", Appendix E.3, where time is in seconds:
+``find_fixed_points(cell, visited, **KIM_2023)``. Nothing is merged there."""
+
+CRITERIA = ("box", "distance", "none")
+STABILITIES = ("stable", "marginal", "unstable")
+
+
+@dataclass(frozen=True)
+class FixedPoints:
+    """The fixed points found from a set of starts: P points from n starts.
+
+    Args:
+        points: the distinct accepted points, those that most starts led to first.
+        residuals: their speeds.
+        multiplicity: how many starts led to each.
+        eigenvalues: of the Jacobian of the velocity at each, per unit of time.
+        gap: 0 if the system runs in continuous time, else the time that one step of the map takes.
+        margin: growth rate up to which a point counts as marginal.
+        starts: where the searches began.
+        converged: whether the search from each start ended below the tolerance.
+        accepted: whether it also ended near the states visited.
+        iterations: Newton iterations of each start.
+        final_speeds: speed where each search ended.
+        membership: the point that each start led to; -1 for none.
+    """
+
+    points: Float[Tensor, "P S"]
+    residuals: Float[Tensor, " P"]
+    multiplicity: Int[Tensor, " P"]
+    eigenvalues: Complex[Tensor, "P S"]
+    gap: float
+    margin: float
+    starts: Float[Tensor, "n S"]
+    converged: Bool[Tensor, " n"]
+    accepted: Bool[Tensor, " n"]
+    iterations: Int[Tensor, " n"]
+    final_speeds: Float[Tensor, " n"]
+    membership: Int[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def abscissa(self) -> Float[Tensor, " P"]:
+        """Spectral abscissa: the largest real part of the velocity's eigenvalues."""
+        return self.eigenvalues.real.amax(dim=-1)
+
+    @property
+    def growth_rate(self) -> Float[Tensor, " P"]:
+        r"""Rate at which the slowest-decaying small displacement grows, per unit of time.
+
+        In continuous time the abscissa; for a map :math:`\log \max |1 + \lambda\, gap| / gap`, for
+        its step multiplies a displacement by :math:`1 + \lambda\, gap`.
+        """
+        if self.gap == 0:
+            return self.abscissa
+        return (1 + self.eigenvalues * self.gap).abs().amax(dim=-1).log() / self.gap
+
+    @property
+    def stability(self) -> tuple[str, ...]:
+        """``"stable"``, ``"marginal"`` or ``"unstable"`` for each point, by its growth rate."""
+        signs = (self.growth_rate > self.margin).long() - (self.growth_rate < -self.margin).long()
+        return tuple(STABILITIES[sign + 1] for sign in signs.tolist())
+
+    def select(self, stability: str) -> Float[Tensor, "Q S"]:
+        """Return the points of one kind."""
+        one_of(STABILITIES, stability=stability)
+        chosen = [index for index, kind in enumerate(self.stability) if kind == stability]
+        return self.points[chosen]
+
+
+def find_fixed_points(
+    system: System,
+    visited: Float[Tensor, "*batch S"],
+    *,
+    starts: int = 10_000,
+    seed: int = 0,
+    tolerance: float = 1e-8,
+    max_iterations: int = 100,
+    merge_distance: float = 1e-3,
+    accept: str = "box",
+    margin: float = 1e-3,
+) -> FixedPoints:
+    r"""Find fixed points near the states that a network visited.
+
+    Newton's method (:func:`~tauflow.analysis.newton.find_roots`) starts from visited states and
+    looks for a velocity below the tolerance. What it finds is accepted
+
+    - ``"box"``: if every coordinate lies between 2 q and 2 r, where q and r are the smallest and
+      the largest of all coordinates of all visited states (q and r alone, where 2 q or 2 r would
+      lie inside);
+    - ``"distance"``: if a visited state lies within a distance of 1;
+    - ``"none"``: always.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Appendix E.3, after Sussillo & Barak 2013,
+    "Opening the black box". Its settings are :data:`KIM_2023`.
+
+    Differs from the paper: points closer than ``merge_distance`` are one, with a multiplicity; the
+    Jacobian is exact, there numerical.
+
+    Args:
+        system: a cell, a sequence module, a map or a :class:`~tauflow.analysis.Flow`; to hold
+            another input than zero, or to take a step for a map, give ``as_flow(cell, x, dt=...)``.
+        visited: states of the network, as of :func:`~tauflow.analysis.visited_states`.
+        starts: how many of them to start from, drawn without replacement; all, if they are fewer.
+        seed: of that draw.
+        tolerance: speed, in units of state over time, below which a state counts as fixed.
+        max_iterations: most Newton iterations for each start.
+        merge_distance: Euclidean distance up to which two points are one.
+        accept: ``"box"``, ``"distance"`` or ``"none"``.
+        margin: growth rate, per unit of time, up to which a point counts as marginal.
+
+    Raises:
+        ArgumentError: an argument is outside its range, or no state was visited.
+        ShapeError: the states do not fit the system.
+    """
+    flow = as_flow(system)
+    one_of(CRITERIA, accept=accept)
+    positive(tolerance=tolerance)
+    within(0.0, float("inf"), merge_distance=merge_distance)
+    within(0.0, float("inf"), margin=margin)
+    states = flow.states("find_fixed_points", visited)
+    chosen = _draw(states, at_least(1, starts=starts), at_least(0, seed=seed))
+    roots = find_roots(
+        flow,
+        chosen,
+        tolerance=tolerance,
+        max_iterations=at_least(1, max_iterations=max_iterations),
+    )
+    accepted = roots.converged & _near(roots.states, states, accept)
+    membership = _merge(roots, accepted, merge_distance)
+    representatives, multiplicity = _representatives(roots, membership)
+    return FixedPoints(
+        points=roots.states[representatives],
+        residuals=roots.residuals[representatives],
+        multiplicity=multiplicity,
+        eigenvalues=flow.eigenvalues(roots.states[representatives]),
+        gap=flow.gap,
+        margin=margin,
+        starts=chosen,
+        converged=roots.converged,
+        accepted=accepted,
+        iterations=roots.iterations,
+        final_speeds=roots.residuals,
+        membership=membership,
+    )
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """Median and quartiles of the spectral abscissas at the fixed points of one network.
+
+    Args:
+        lower: first quartile, per unit of time.
+        median: the median.
+        upper: third quartile.
+        starts: how many starts led to a fixed point.
+        points: how many distinct points there are.
+    """
+
+    lower: float
+    median: float
+    upper: float
+    starts: int
+    points: int
+
+
+def abscissa_quartiles(found: FixedPoints) -> Quartiles:
+    """Return median and quartiles of the abscissas, each start counted (there is no merging there).
+
+    Without a fixed point they are NaN. Source: Kim et al. 2023, "Gated neural ODEs", Table 2.
+    """
+    values = found.abscissa.repeat_interleave(found.multiplicity)
+    if not len(values):
+        return Quartiles(float("nan"), float("nan"), float("nan"), 0, 0)
+    levels = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype, device=values.device)
+    lower, median, upper = values.quantile(levels).tolist()
+    return Quartiles(lower, median, upper, len(values), len(found))
+
+
+def quartile_table(found: Mapping[str, FixedPoints]) -> str:
+    """Return median and quartiles of the abscissas of several networks, as Markdown.
+
+    Args:
+        found: name and fixed points of each network.
+    """
+    lines = [
+        "| model | median | quartiles | starts | points |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, points in found.items():
+        q = abscissa_quartiles(points)
+        spread = f"[{q.lower:.3f}, {q.upper:.3f}]"
+        lines.append(f"| {name} | {q.median:.3f} | {spread} | {q.starts} | {q.points} |")
+    return "\n".join(lines)
+
+
+def _draw(states: Tensor, count: int, seed: int) -> Tensor:
+    if not len(states):
+        raise ArgumentError(
+            "find_fixed_points: visited holds no state, so there is nowhere to start. Give states "
+            "of the network, for instance from visited_states."
+        )
+    if len(states) <= count:
+        return states
+    generator = torch.Generator().manual_seed(seed)
+    return states[torch.randperm(len(states), generator=generator)[:count].to(states.device)]
+
+
+def _near(found: Tensor, visited: Tensor, criterion: str) -> Tensor:
+    """Return which of the found states satisfy the criterion."""
+    if criterion == "none":
+        return torch.ones(len(found), dtype=torch.bool, device=found.device)
+    if criterion == "distance":
+        rows = max(1, 10_000_000 // max(1, len(visited)))
+        parts = found.split(rows)
+        return torch.cat([torch.cdist(part, visited).amin(dim=1) < 1 for part in parts])
+    low, high = visited.min(), visited.max()
+    # 2 q and 2 r where q < 0 < r; else the visited states themselves might fall outside
+    low, high = low - low.abs(), high + high.abs()
+    return ((found > low) & (found < high)).all(dim=1)
+
+
+def _merge(roots: Roots, accepted: Tensor, distance: float) -> Tensor:
+    """Group accepted states; each group holds what is near to its slowest state, the leader.
+
+    Returns:
+        The leader of each start, (n,), -1 where nothing was accepted.
+    """
+    leader_of = torch.full_like(roots.iterations, -1)
+    candidates = accepted.nonzero().squeeze(-1)
+    if distance == 0:
+        leader_of[candidates] = candidates
+        return leader_of
+    if not len(candidates):
+        return leader_of
+    states = roots.states
+    # Two states are no closer than their shadows on a line, so neighbours stand close in its order.
+    spread = states[candidates] - states[candidates].mean(dim=0)
+    axis = torch.nn.functional.normalize(spread.std(dim=0, correction=0), dim=0)
+    shadow = states @ axis
+    order = candidates[shadow[candidates].argsort()]
+    line = shadow[order].contiguous()
+    by_speed = candidates[roots.residuals[candidates].argsort(stable=True)]
+    reach = distance * (1 + 1e-6)  # rounding must not hide a neighbour
+    first = torch.searchsorted(line, shadow[by_speed] - reach).tolist()
+    last = torch.searchsorted(line, shadow[by_speed] + reach, right=True).tolist()
+    taken = torch.zeros(len(states), dtype=torch.bool)
+    for leader, begin, end in zip(by_speed.tolist(), first, last, strict=True):
+        if taken[leader]:
+            continue
+        window = order[begin:end]
+        window = window[leader_of[window] < 0]
+        near = torch.linalg.vector_norm(states[window] - states[leader], dim=-1) <= distance
+        members = window[near]
+        leader_of[members] = leader
+        taken[members.cpu()] = True
+    return leader_of
+
+
+def _representatives(roots: Roots, membership: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the leaders with their counts, largest first; make ``membership`` count them."""
+    leaders, inverse, counts = membership[membership >= 0].unique(
+        return_inverse=True, return_counts=True
+    )
+    speeds = roots.residuals[leaders]
+    order = speeds.argsort(stable=True)
+    order = order[counts[order].argsort(stable=True, descending=True)]
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device)
+    membership[membership >= 0] = place[inverse]
+    return leaders[order], counts[order]

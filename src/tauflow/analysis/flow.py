@@ -1,0 +1,279 @@
+"""A network with its input held: an autonomous system, whose velocity and Jacobian can be asked."""
+
+import copy
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from tauflow.cells.base import AbstractCell
+from tauflow.checks import floating, shape_error, within
+from tauflow.errors import ArgumentError, ShapeError
+from tauflow.sequence import RNN, SequenceModule
+
+StateMap: TypeAlias = Callable[[Tensor], Tensor]
+Step: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+_NUMBERS_PER_CHUNK = 4_000_000
+_MOST_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Flow:
+    r"""An autonomous system: the velocity of every state, :math:`\dot h = f(h)`.
+
+    ``Flow(field)`` is an ordinary differential equation; :func:`as_flow` makes one of a cell, or of
+    a map from a state to the next.
+
+    Args:
+        velocity: maps states (B, S) to velocities (B, S), each row by itself.
+        gap: 0 for a flow in continuous time; for a map, the time that one step takes, and the
+            velocity is then (h' - h) / gap.
+        state_size: S; ``None`` if any width will do.
+        dtype: of the states; double precision, for a root is no better than its rounding.
+        device: of the states.
+    """
+
+    velocity: StateMap
+    gap: float = 0.0
+    state_size: int | None = None
+    dtype: torch.dtype = torch.float64
+    device: torch.device | str = "cpu"
+
+    def states(self, where: str, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "B S"]:
+        """Return states as the flow takes them: two axes, its dtype and device.
+
+        Raises:
+            ShapeError: the last axis is not the state's, or there is none.
+            DtypeError: they are no floating-point tensor.
+        """
+        floating(where, states=h)
+        size = self.state_size
+        if h.ndim == 0 or (size is not None and h.shape[-1] != size):
+            width = "S" if size is None else size
+            advice = "Give states of the system, the last axis along the state."
+            raise shape_error(where, "states", h, f"(..., {width})", advice)
+        return h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
+
+    @torch.no_grad()
+    def speed(self, h: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        """Return the Euclidean norm of the velocity."""
+        return torch.linalg.vector_norm(self.velocity(h), dim=-1)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def linearise(
+        self, h: Float[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B S"], Float[Tensor, "B S S"]]:
+        """Return velocities and their Jacobians, entry (b, i, j) the slope of f_i along h_j."""
+        batch, size = h.shape
+        velocity, pull_back = vjp(self.velocity, h)[:2]
+        # Rows do not mix, so one pull-back of unit vector i yields row i of all Jacobians.
+        units = torch.eye(size, dtype=h.dtype, device=h.device)
+        rows = vmap(lambda unit: pull_back(unit.expand(batch, -1))[0])(units)
+        return velocity, rows.transpose(0, 1)
+
+    def chunk_rows(self, size: int) -> int:
+        """Return how many states of width ``size`` to linearise at a time, to bound the memory."""
+        return max(1, min(_MOST_ROWS, _NUMBERS_PER_CHUNK // size**2))
+
+    @torch.no_grad()
+    def eigenvalues(self, h: Float[Tensor, "B S"]) -> Tensor:
+        """Return the eigenvalues of the velocity's Jacobian, complex (B, S), NaN where it is."""
+        found = []
+        for part in h.split(self.chunk_rows(h.shape[-1])):
+            jacobian = self.linearise(part)[1]
+            finite = jacobian.isfinite().flatten(1).all(dim=1)
+            # LAPACK refuses a whole batch for one NaN
+            spectrum = _eigenvalues(jacobian.where(finite[:, None, None], 0.0))
+            found.append(spectrum.where(finite[:, None], complex(math.nan, math.nan)))
+        if not found:
+            return h.to(torch.complex128 if h.dtype == torch.float64 else torch.complex64)
+        return torch.cat(found)
+
+
+def _eigenvalues(matrices: Tensor) -> Tensor:
+    """Return the eigenvalues of a batch; on the CPU in threads, where torch takes one by one."""
+    threads = min(torch.get_num_threads(), len(matrices))
+    if matrices.device.type != "cpu" or threads < 2:
+        return torch.linalg.eigvals(matrices)  # type: ignore[no-any-return]
+    with ThreadPoolExecutor(threads) as pool:
+        return torch.cat(list(pool.map(torch.linalg.eigvals, matrices.chunk(threads))))
+
+
+System: TypeAlias = Flow | AbstractCell | SequenceModule | StateMap
+"""What analyses take: see :func:`as_flow`."""
+
+
+def as_flow(
+    system: System,
+    x: Float[Tensor, " I"] | None = None,
+    *,
+    dt: float | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Flow:
+    r"""Return the autonomous system that a network is while its input is held.
+
+    A cell that follows an ODE (``cell.is_flow``) is by default taken in continuous time: its
+    velocity is the derivative of a step at a gap of zero, exactly and without the error of its
+    solver. With a gap ``dt`` above zero, and for every other cell, the step itself is the system, a
+    map whose velocity is
+
+    .. math:: f(h) = (\mathrm{step}(x, h, dt) - h) / dt .
+
+    Both have the same fixed points, but for those that a Runge-Kutta step of great length may add;
+    they differ in their stability. For a cell stepped once by Euler's method the two velocities are
+    one. The cell is copied, in evaluation mode.
+
+    Args:
+        system: a cell; a sequence module of one direction (its layers are stacked into one state);
+            a function that maps states (B, S) to the next ones; or a :class:`Flow`, returned as it
+            is.
+        x: the input that is held; zeros by default, as in Kim et al. 2023, Appendix E.3.
+        dt: the gap, in the unit of the cell's time constants; 0 for continuous time. By default 0
+            for flows, 1 for all others.
+        dtype: to compute in.
+
+    Raises:
+        ArgumentError: continuous time is asked of a cell that is no flow, the module is
+            bidirectional, or an argument has nothing to act on.
+        ShapeError: ``x`` is not one input.
+    """
+    if dt is not None:
+        dt = within(0.0, math.inf, dt=float(dt))
+    if isinstance(system, AbstractCell | SequenceModule):
+        return _flow_of_network(system, x, dt, dtype)
+    if x is not None or (isinstance(system, Flow) and dt is not None):
+        raise ArgumentError(
+            f"as_flow: x and dt belong to a cell, not to a {type(system).__name__}. Leave them out."
+        )
+    if isinstance(system, Flow):
+        return system
+    if not callable(system):
+        raise ArgumentError(
+            "as_flow: the system must be a cell, a sequence module, a function from states to the "
+            f"next ones or a Flow, got {type(system).__name__}. Build one of these."
+        )
+    if dt == 0:
+        raise ArgumentError(
+            "as_flow: a function is taken as a map from states to the next ones, whose gap is "
+            "above 0. If it returns velocities, wrap it: Flow(function)."
+        )
+    gap, step = dt or 1.0, system
+    return Flow(lambda h: (step(h) - h) / gap, gap, dtype=dtype)
+
+
+@torch.no_grad()
+def visited_states(
+    network: AbstractCell | SequenceModule,
+    x: Float[Tensor, "B T I"],
+    *,
+    dt: Tensor | float | None = None,
+    hx: Float[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B T S"]:
+    """Return the states after every sample of some sequences, where :func:`as_flow` can start.
+
+    Args:
+        network: a cell, or a sequence module of one direction.
+        x: inputs.
+        dt: gaps: a number, (B, T) or (B, T, 1); by default 1.
+        hx: states to start from; by default the network's own.
+    """
+    module = _as_module(network)
+    if module.bidirectional:
+        raise _two_directions("visited_states")
+    if x.ndim != 3:
+        advice = "Add the batch axis with x.unsqueeze(0)."
+        raise shape_error("visited_states", "x", x, "(B, T, I)", advice)
+    training, states = module.training, []
+    module.eval()
+    try:
+        for at in range(x.shape[1]):
+            gap = dt[:, at : at + 1] if isinstance(dt, Tensor) and dt.ndim > 1 else dt
+            _, hx = module(x[:, at : at + 1], hx, dt=gap)
+            states.append(hx)
+    finally:
+        module.train(training)
+    return torch.stack([state for state in states if state is not None], dim=1)
+
+
+def _flow_of_network(
+    network: AbstractCell | SequenceModule,
+    x: Tensor | None,
+    dt: float | None,
+    dtype: torch.dtype,
+) -> Flow:
+    module = _as_module(network)
+    if module.bidirectional:
+        raise _two_directions("as_flow")
+    module = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+    flows = all(cell.is_flow for cell in _cells(module))
+    gap = dt if dt is not None else 0.0 if flows else 1.0
+    if gap == 0 and not flows:
+        kind = type(module.cell).__name__
+        raise ArgumentError(
+            f"as_flow: {kind} is no flow: its step at a gap of zero does not leave the state "
+            "alone, so it has no velocity in continuous time. Choose dt above 0."
+        )
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    held = torch.zeros(module.input_size) if x is None else x.detach()
+    if held.shape != (module.input_size,):
+        raise ShapeError(
+            f"as_flow: x has shape {tuple(held.shape)}, expected ({module.input_size},). Give the "
+            "one input that is held, without axes of batch and time."
+        )
+    held = held.to(device, dtype)
+    step = _stacked_step(module)
+
+    def finite_velocity(h: Tensor) -> Tensor:
+        after = step(held.expand(len(h), -1), h, torch.full_like(h[:, :1], gap))
+        return (after - h) / gap
+
+    def velocity(h: Tensor) -> Tensor:
+        # The slope along t, as the slope of the pull-back along what is pulled back: torch's
+        # forward mode would do it in one pass, but calls Python for every operation.
+        start = torch.zeros_like(h[:, :1])
+        pull_back = vjp(lambda t: step(held.expand(len(h), -1), h, t), start)[1]
+        push_forward = vjp(lambda u: pull_back(u)[0], torch.zeros_like(h))[1]
+        return push_forward(torch.ones_like(start))[0]  # type: ignore[no-any-return]
+
+    return Flow(finite_velocity if gap else velocity, gap, module.state_size, dtype, device)
+
+
+def _as_module(network: AbstractCell | SequenceModule) -> SequenceModule:
+    # single steps do not repay a fused kernel's compilation
+    return RNN(network, backend="reference") if isinstance(network, AbstractCell) else network
+
+
+def _cells(module: SequenceModule) -> list[AbstractCell]:
+    return [cell for cell in module.cells if isinstance(cell, AbstractCell)]
+
+
+def _stacked_step(module: SequenceModule) -> Step:
+    """Return one step of all layers, each reading what the one below emits."""
+    cells = _cells(module)
+    widths = [cell.state_size for cell in cells]
+
+    def step(x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        states = []
+        for layer, (cell, before) in enumerate(zip(cells, h.split(widths, dim=-1), strict=True)):
+            after = cell.step(x, before, dt)
+            x = cell.readout(after)
+            if module.proj_size:
+                x = module.projections[layer](x)
+            states.append(after)
+        return torch.cat(states, dim=-1)
+
+    return step
+
+
+def _two_directions(where: str) -> ArgumentError:
+    return ArgumentError(
+        f"{where}: a bidirectional module reads a sequence from its end too, and is no system that "
+        "runs in time. Look at one direction: module.cells[0] is the forward cell of layer 0."
+    )

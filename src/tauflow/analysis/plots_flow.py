@@ -1,0 +1,263 @@
+"""Pictures of flows: vector fields, fixed points, principal components and abscissas."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.checks import shape_error
+from tauflow.errors import ArgumentError
+
+from .fixed_points import FixedPoints, abscissa_quartiles
+from .flow_field import FlowField
+from .projection import PrincipalComponents, Projection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# From the palette of Okabe and Ito, which stays apart under the common colour blindnesses. The
+# fillings differ as well, for print without colour: full, half and empty, as is the custom.
+STABILITY_STYLES: dict[str, dict[str, Any]] = {
+    "stable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "#0072B2"},
+    "marginal": {
+        "marker": "o",
+        "fillstyle": "left",
+        "markerfacecolor": "#E69F00",
+        "markerfacecoloralt": "white",
+    },
+    "unstable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "white"},
+}
+_INK, _PATH = "#1F2933", "#7B8794"
+_MOST_PATHS = 60
+
+
+def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
+    """Draw a vector field: streamlines over the speed, with paths and fixed points.
+
+    Args:
+        field: what to draw.
+        ax: where to draw; by default a new figure.
+
+    Returns:
+        The axes drawn on; the colour bar stands beside them.
+
+    Raises:
+        ArgumentError: a velocity is not finite.
+    """
+    if not field.is_finite:
+        raise ArgumentError(
+            "draw_flow_field: some velocities are not finite. Choose a smaller box."
+        )
+    ax = ax or _new_axes(5.6, 4.6)
+    x, y = field.at[0, :, 0].cpu().numpy(), field.at[:, 0, 1].cpu().numpy()
+    _draw_speed(field, ax)
+    if field.trajectories is not None:
+        _draw_paths(field.trajectories, ax, "#D55E00", 1.0)
+    if bool((field.velocity != 0).any()):
+        u, v = field.velocity.cpu().unbind(-1)
+        ax.streamplot(
+            x, y, u.numpy(), v.numpy(), color=_INK, linewidth=0.7, density=1.1, arrowsize=0.9
+        )
+    if field.points is not None:
+        draw_points(field.points, field.stability, ax)
+    ax.set_xlim(x[0], x[-1])
+    ax.set_ylim(y[0], y[-1])
+    ax.set_xlabel(field.names[0])
+    ax.set_ylabel(field.names[1])
+    _legend(ax)
+    return ax
+
+
+def draw_points(
+    points: Float[Tensor, "P 2"],
+    stability: tuple[str, ...],
+    ax: "Axes",
+    *,
+    size: float | None = None,
+) -> None:
+    """Draw fixed points in the plane, by their stability; unstable ones lie below.
+
+    Args:
+        points: their coordinates.
+        stability: of each.
+        ax: where to draw.
+        size: diameter in points; by default the smaller the more there are.
+    """
+    size = size or (7 if len(points) < 40 else 5 if len(points) < 200 else 3)
+    for kind in ("unstable", "marginal", "stable"):
+        chosen = points[[index for index, name in enumerate(stability) if name == kind]].cpu()
+        if len(chosen):
+            ax.plot(
+                chosen[:, 0].numpy(),
+                chosen[:, 1].numpy(),
+                linestyle="none",
+                markersize=size,
+                markeredgecolor="black",
+                markeredgewidth=size / 8,
+                label=kind,
+                zorder=5,
+                **STABILITY_STYLES[kind],
+            )
+
+
+def draw_trajectories(
+    trajectories: Float[Tensor, "B T S"],
+    projection: Projection,
+    *,
+    fixed_points: FixedPoints | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw paths and fixed points in two coordinates, as of the first principal components.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figure 6C, there in three.
+
+    Raises:
+        ShapeError: the projection has other than two coordinates.
+    """
+    if projection.weight.shape[0] != 2:
+        advice = "Take two, for instance principal_components(states).projection(2)."
+        raise shape_error(
+            "draw_trajectories", "projection.weight", projection.weight, "(2, S)", advice
+        )
+    ax = ax or _new_axes(5.0, 4.6)
+    _draw_paths(projection.project(trajectories.detach()), ax, _PATH, 0.7)
+    if fixed_points is not None:
+        draw_points(projection.project(fixed_points.points), fixed_points.stability, ax)
+    ax.set_xlabel(projection.names[0])
+    ax.set_ylabel(projection.names[1])
+    _open(ax)
+    _legend(ax)
+    return ax
+
+
+def draw_explained_variance(
+    components: Mapping[str, PrincipalComponents], *, share: float = 0.9, ax: "Axes | None" = None
+) -> "Axes":
+    """Draw the share of variance that the first axes explain together, for several networks.
+
+    Args:
+        components: name and principal components of each network.
+        share: level to mark.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    ax = ax or _new_axes(5.0, 3.6)
+    for index, (name, found) in enumerate(components.items()):
+        total = found.explained.cumsum(0).clamp(max=1).cpu()
+        number = torch.arange(1, len(total) + 1)
+        style = _series_style(index)
+        label = f"{name}: {found.count(share)} for {share:.0%}"
+        ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
+    ax.axhline(share, color=_INK, linewidth=1, linestyle="--")
+    ax.set_ylim(0, 1.04)
+    ax.set_xlabel("principal components")
+    ax.set_ylabel("variance explained")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _open(ax)
+    ax.legend(frameon=False, loc="lower right")
+    return ax
+
+
+def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -> "Axes":
+    """Draw the spectral abscissa of every fixed point of several networks, and their medians.
+
+    The area of a dot grows with the number of starts that led to its point; the bar is the median
+    over starts.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figures 1E and 7.
+    """
+    ax = ax or _new_axes(1.2 + 1.0 * len(found), 3.6)
+    generator = torch.Generator().manual_seed(0)
+    for place, points in enumerate(found.values()):
+        if not len(points):
+            ax.annotate("none", (place, 0), ha="center", va="bottom", color=_PATH)
+            continue
+        aside = 0.5 * torch.rand(len(points), generator=generator) - 0.25
+        weights = points.multiplicity.cpu() / points.multiplicity.sum().cpu()
+        ax.scatter(
+            (place + aside).numpy(),
+            points.abscissa.cpu().numpy(),
+            s=(10 + 150 * weights).numpy(),
+            facecolors="#0072B2",
+            edgecolors="white",
+            linewidths=0.4,
+            alpha=0.6,
+        )
+        median = abscissa_quartiles(points).median
+        ax.hlines(median, place - 0.36, place + 0.36, color=_INK, linewidth=2.5, zorder=4)
+    ax.axhline(0, color=_PATH, linewidth=1, linestyle="--", zorder=0)
+    ax.set_xticks(range(len(found)), list(found))
+    ax.set_xlim(-0.6, len(found) - 0.4)
+    ax.set_ylabel("spectral abscissa")
+    _open(ax)
+    return ax
+
+
+def _draw_speed(field: FlowField, ax: "Axes") -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    speed = field.speed.cpu().double()
+    moving = speed[speed > 0]
+    if not len(moving):
+        return
+    # a grid point that happens to be a fixed one must not stretch the scale
+    low, high = float(moving.quantile(0.01)), float(moving.max())
+    first, last = field.at[0, 0].tolist(), field.at[-1, -1].tolist()
+    image = ax.imshow(
+        speed.clamp(min=low).numpy(),
+        origin="lower",
+        extent=(first[0], last[0], first[1], last[1]),
+        aspect="auto",
+        cmap="Blues",
+        norm=LogNorm(min(low, 0.9 * high), high),
+        interpolation="bilinear",
+        alpha=0.7,
+    )
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    bar = figure.colorbar(image, ax=ax, label="speed", pad=0.02)
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
+    for path in paths.reshape(-1, *paths.shape[-2:])[:_MOST_PATHS].cpu():
+        ax.plot(path[:, 0].numpy(), path[:, 1].numpy(), color=colour, linewidth=width, alpha=0.6)
+
+
+def _series_style(index: int) -> dict[str, Any]:
+    colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+    markers = ("o", "s", "^", "D", "v", "P", "X")
+    return {"color": colours[index % 7], "marker": markers[index % 7]}
+
+
+def _new_axes(width: float, height: float) -> "Axes":
+    from matplotlib import pyplot as plt
+
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax
+
+
+def _open(ax: "Axes") -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(ax: "Axes") -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    if not handles:
+        return
+    order = [labels.index(name) for name in STABILITY_STYLES if name in labels]
+    ax.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.1),
+        ncols=len(order),
+        frameon=False,
+    )

@@ -1,0 +1,170 @@
+"""Linear views of a state: its first principal components, or what the network puts out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.checks import at_least, floating, shape_error, within
+from tauflow.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Projection:
+    """An affine view of the state, y = offset + weight (h - origin), in K coordinates.
+
+    Args:
+        weight: (K, S).
+        offset: coordinates of the origin.
+        origin: the state through which the drawn plane runs.
+        names: of the coordinates.
+    """
+
+    weight: Float[Tensor, "K S"]
+    offset: Float[Tensor, " K"]
+    origin: Float[Tensor, " S"]
+    names: tuple[str, ...]
+
+    @classmethod
+    def identity(cls, size: int) -> "Projection":
+        """Return the view that shows the state itself."""
+        zeros = torch.zeros(size, dtype=torch.float64)
+        names = tuple(f"$h_{{{index + 1}}}$" for index in range(size))
+        return cls(torch.eye(size, dtype=torch.float64), zeros, zeros, names)
+
+    @property
+    def is_faithful(self) -> bool:
+        """Whether the coordinates determine the state, so that nothing happens off the plane."""
+        rows, columns = self.weight.shape
+        return rows == columns and int(torch.linalg.matrix_rank(self.weight)) == columns
+
+    def project(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch K"]:
+        """Return the coordinates of states."""
+        weight, offset, origin = self._like(h)
+        return offset + (h - origin) @ weight.T
+
+    def project_velocity(self, velocity: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch K"]:
+        """Return how fast the coordinates change."""
+        return velocity @ self._like(velocity)[0].T
+
+    def lift(self, y: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch S"]:
+        """Return the state with these coordinates that is nearest to the origin."""
+        weight, offset, origin = self._like(y)
+        state: Tensor = origin + (y - offset) @ torch.linalg.pinv(weight).T
+        return state
+
+    def _like(self, tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.weight.to(tensor), self.offset.to(tensor), self.origin.to(tensor)
+
+
+def output_projection(
+    readout: Callable[[Tensor], Tensor],
+    state_size: int,
+    *,
+    channels: Sequence[int] = (0, 1),
+    origin: Float[Tensor, " S"] | None = None,
+) -> Projection:
+    """Return the view onto outputs of a network.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figure 2.
+
+    Args:
+        readout: maps states (B, S) to outputs (B, O), affinely, for instance
+            ``lambda h: model.head(cell.readout(h))``.
+        state_size: S.
+        channels: the outputs to show.
+        origin: the state through which the drawn plane runs; zero by default. Without effect where
+            the outputs determine the state.
+
+    Raises:
+        ArgumentError: the readout is not affine, or has no such channels.
+    """
+    size = at_least(1, state_size=state_size)
+    corners = torch.cat([torch.zeros(1, size), torch.eye(size), torch.full((1, size), 0.7)])
+    with torch.no_grad():
+        outputs = readout(corners)
+        if not outputs.isfinite().all():
+            raise ArgumentError("output_projection: the readout is not finite. Check its weights.")
+        start, ends, test = outputs[0], outputs[1:-1], outputs[-1]
+        weight = (ends - start).T.double()
+        guess = start.double() + 0.7 * weight.sum(dim=1)
+    scale = 1 + outputs.abs().max().item()
+    if not torch.allclose(test.double(), guess, rtol=0, atol=1e-4 * scale):
+        raise ArgumentError(
+            "output_projection: the readout is not affine, so a flow does not project onto its "
+            "outputs as one. Use principal_components, or a readout before the nonlinearity."
+        )
+    if not channels or not all(0 <= channel < len(weight) for channel in channels):
+        raise ArgumentError(
+            f"output_projection: channels={tuple(channels)}, but the readout has {len(weight)} "
+            f"outputs. Choose from 0 to {len(weight) - 1}."
+        )
+    at = torch.zeros(size, dtype=torch.float64) if origin is None else origin.detach().double()
+    chosen = list(channels)
+    names = tuple(f"output {channel + 1}" for channel in chosen)
+    return Projection(weight[chosen], start.double()[chosen] + weight[chosen] @ at, at, names)
+
+
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """The axes along which some states vary most.
+
+    Args:
+        mean: of the states.
+        axes: orthonormal rows, that of the largest variance first.
+        variances: of the states along each axis.
+    """
+
+    mean: Float[Tensor, " S"]
+    axes: Float[Tensor, "K S"]
+    variances: Float[Tensor, " K"]
+
+    @property
+    def explained(self) -> Float[Tensor, " K"]:
+        """Share of the whole variance along each axis; zero if the states do not vary."""
+        total = self.variances.sum()
+        return self.variances / total if total > 0 else torch.zeros_like(self.variances)
+
+    def count(self, share: float = 0.9) -> int:
+        """Return how many axes explain more than ``share`` of the variance."""
+        within(0.0, 1.0, share=share)
+        reached = self.explained.cumsum(0) > share
+        return int(reached.long().argmax()) + 1 if reached.any() else len(self.variances)
+
+    def projection(self, components: int = 2) -> Projection:
+        """Return the view onto the first axes, through the mean."""
+        if not 1 <= at_least(1, components=components) <= len(self.axes):
+            raise ArgumentError(
+                f"components={components}, but there are {len(self.axes)} axes. Choose fewer."
+            )
+        shares = self.explained[:components].tolist()
+        names = tuple(f"PC {i + 1} ({share:.0%})" for i, share in enumerate(shares))
+        axes = self.axes[:components]
+        return Projection(axes, torch.zeros(components).to(axes), self.mean, names)
+
+
+def principal_components(states: Float[Tensor, "*batch S"]) -> PrincipalComponents:
+    """Return the principal components of some states, such as those that a network visited.
+
+    Raises:
+        ArgumentError: there are fewer than two states, or one is not finite.
+    """
+    floating("principal_components", states=states)
+    if states.ndim < 2:
+        raise shape_error(
+            "principal_components", "states", states, "(..., S)", "Give several states."
+        )
+    rows = states.detach().reshape(-1, states.shape[-1]).double()
+    if len(rows) < 2 or not rows.isfinite().all():
+        raise ArgumentError(
+            f"principal_components: needs at least two finite states, got {len(rows)}. Give the "
+            "states of a run that stays finite."
+        )
+    mean = rows.mean(dim=0)
+    _, sizes, axes = torch.linalg.svd(rows - mean, full_matrices=False)
+    # the sign is arbitrary; the largest entry of an axis is made positive
+    largest = axes.abs().argmax(dim=1, keepdim=True)
+    axes = axes * axes.gather(1, largest).sign()
+    return PrincipalComponents(mean, axes, sizes.square() / (len(rows) - 1))

@@ -1,0 +1,209 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from known_systems import LINE, cloud, line, pitchfork, two_wells, van_der_pol
+from scipy.optimize import brentq
+
+from tauflow.analysis import (
+    KIM_2023,
+    Flow,
+    abscissa_quartiles,
+    find_fixed_points,
+    find_roots,
+    quartile_table,
+    visited_states,
+)
+from tauflow.cells import MODELS, GNODECell
+from tauflow.errors import ArgumentError, ShapeError, UnknownNameError
+
+F64 = torch.float64
+
+
+def test_linear_map():
+    A = torch.tensor([[0.5, 0.3], [-0.2, 0.1]], dtype=F64)
+    b = torch.tensor([1.0, -2.0], dtype=F64)
+    found = find_fixed_points(lambda h: h @ A.T + b, cloud(2), accept="none")
+    expected = np.linalg.solve(np.eye(2) - A.numpy(), b.numpy())
+    np.testing.assert_allclose(found.points[0].numpy(), expected, atol=1e-9)
+    assert found.multiplicity.tolist() == [200]
+    assert found.iterations.max() <= 2  # one step solves a linear system
+    eigenvalues = np.linalg.eigvals(A.numpy())
+    assert found.growth_rate.item() == pytest.approx(math.log(abs(eigenvalues).max()))
+    assert found.abscissa.item() == pytest.approx((eigenvalues.real - 1).max())
+    assert found.stability == ("stable",)
+
+
+def test_an_overshooting_map_is_unstable_though_its_abscissa_is_negative():
+    found = find_fixed_points(lambda h: -1.5 * h, cloud(1))
+    assert found.abscissa.item() == pytest.approx(-2.5)
+    assert found.stability == ("unstable",)
+    assert found.growth_rate.item() == pytest.approx(math.log(1.5))
+
+
+@pytest.mark.parametrize("parameter", [0.5, 2.0])
+def test_pitchfork(parameter):
+    found = find_fixed_points(pitchfork(parameter), cloud(1))
+    assert found.converged.all()
+    order = found.points[:, 0].argsort()
+    expected = torch.tensor([-1.0, 0.0, 1.0], dtype=F64) * math.sqrt(parameter)
+    torch.testing.assert_close(found.points[order, 0], expected, rtol=0, atol=1e-8)
+    slopes = torch.tensor([-2.0, 1.0, -2.0], dtype=F64) * parameter
+    torch.testing.assert_close(found.abscissa[order], slopes)
+    assert [found.stability[i] for i in order] == ["stable", "unstable", "stable"]
+    assert found.multiplicity.sum() == len(found.starts) == 200
+    for start in range(200):
+        assert found.multiplicity[found.membership[start]] > 1
+    torch.testing.assert_close(found.select("unstable"), torch.zeros(1, 1, dtype=F64))
+
+
+def test_pitchfork_at_and_below_its_threshold():
+    below = find_fixed_points(pitchfork(-1.0), cloud(1))
+    assert (len(below), below.stability, below.converged.all()) == (1, ("stable",), True)
+    # there the speed falls with the cube of the distance, so that 1e-8 is reached at 2e-3
+    at = find_fixed_points(pitchfork(0.0), cloud(1), merge_distance=0.01)
+    assert at.stability == ("marginal",)
+    assert at.points.abs().item() < 2.2e-3
+
+
+def test_two_wells_and_the_saddle_between():
+    found = find_fixed_points(Flow(two_wells), cloud(2))
+    kinds = dict(zip(found.points[:, 0].round().int().tolist(), found.stability, strict=True))
+    assert kinds == {-1: "stable", 0: "unstable", 1: "stable"}
+    for point, eigenvalues in zip(found.points, found.eigenvalues, strict=True):
+        expected = [-3.0, 1.0] if point[0].abs() < 0.5 else [-3.0, -2.0]
+        assert sorted(eigenvalues.real.tolist()) == pytest.approx(expected)
+        assert eigenvalues.imag.abs().max() == 0
+
+
+@pytest.mark.parametrize("mu", [0.5, 3.0])
+def test_a_limit_cycle_holds_one_unstable_point(mu):
+    found = find_fixed_points(van_der_pol(mu), cloud(2))
+    assert found.stability == ("unstable",)
+    torch.testing.assert_close(found.points, torch.zeros(1, 2, dtype=F64), rtol=0, atol=1e-8)
+    expected = sorted(np.roots([1, -mu, 1]), key=lambda v: (v.real, v.imag))
+    got = sorted(found.eigenvalues[0].tolist(), key=lambda v: (v.real, v.imag))
+    np.testing.assert_allclose(got, expected, atol=1e-7)
+    assert (found.membership[~found.converged] == -1).all()
+
+
+def test_no_fixed_point_is_an_empty_result():
+    found = find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))
+    assert len(found) == 0
+    assert not found.converged.any()
+    assert (found.final_speeds >= 1).all()
+    assert found.stability == ()
+    assert math.isnan(abscissa_quartiles(found).median)
+    assert len(find_fixed_points(Flow(lambda h: h * math.nan), cloud(1))) == 0
+
+
+def test_on_a_continuum_each_start_finds_the_nearest_point():
+    # A plain Newton step would run along the line by the noise of a singular Jacobian.
+    starts = cloud(3)
+    roots = find_roots(Flow(line), starts, tolerance=1e-8, max_iterations=20)
+    assert roots.converged.all()
+    expected = (starts @ LINE)[:, None] * LINE
+    torch.testing.assert_close(roots.states, expected, rtol=0, atol=1e-8)
+
+
+def test_a_hopfield_network_has_nine_points_of_which_four_are_its_memories():
+    cell = GNODECell(1, 4, layers=1, gate_layers=0, final_activation="tanh")
+    patterns = torch.tensor([[1.0, 1, 1, 1], [1, 1, -1, -1]])
+    with torch.no_grad():
+        cell.W_h.copy_(2 * patterns.T @ patterns / 4)
+        cell.b.zero_()
+    found = find_fixed_points(cell, cloud(4, count=400, scale=0.7))
+    # h = tanh(W h) falls into two pairs of neurons, each at 0 or +-m
+    m = brentq(lambda u: math.tanh(2 * u) - u, 0.5, 1)
+    expected = [[u, u, v, v] for u in (-m, 0.0, m) for v in (-m, 0.0, m)]
+    order = np.lexsort(found.points.round(decimals=6).numpy().T[::-1])
+    np.testing.assert_allclose(found.points[order], expected, atol=1e-7)
+    assert len(found.select("stable")) == 4
+    assert found.select("stable").abs().min() > 0.9
+    slopes = {0.0: 1.0, m: 2 * (1 - m**2) - 1}  # of u' = tanh(2 u) - u, twice; the others decay
+    for point, abscissa in zip(expected, found.abscissa[order].tolist(), strict=True):
+        assert abscissa == pytest.approx(max(slopes[abs(u)] for u in point))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_cell_rests_where_the_search_converged(name):
+    cell = MODELS[name].build(2, 4)
+    visited = visited_states(cell, torch.randn(3, 8, 2))
+    found = find_fixed_points(cell, visited)
+    assert len(found.starts) == 24
+    assert found.multiplicity.sum() == found.accepted.sum()
+    gap = found.gap or 1e-3
+    h, x = found.points, torch.zeros(len(found), 2, dtype=F64)
+    after = cell.double().step(x, h, torch.full((len(h), 1), gap, dtype=F64))
+    speeds = torch.linalg.vector_norm((after - h) / gap, dim=-1)
+    assert (speeds < 2e-8).all()
+    assert found.eigenvalues.isfinite().all()
+
+
+def test_box():
+    states = torch.tensor([[-1.0, 2.0], [0.5, 0.0]], dtype=F64)  # q = -1, r = 2
+    inside, outside = find_fixed_points(lambda h: h, torch.cat([states, states])), []
+    assert inside.accepted.all()
+    for place in ([-2.1, 0.0], [0.0, 4.1], [-1.9, 3.9]):
+        target = torch.tensor(place, dtype=F64)
+        outside.append(find_fixed_points(lambda h, t=target: 0 * h + t, states).accepted.any())
+    assert outside == [False, False, True]
+    positive = find_fixed_points(Flow(lambda h: h - 1.0), torch.tensor([[1.5], [0.5]], dtype=F64))
+    assert positive.accepted.all()  # twice the smallest coordinate would leave 1 out
+
+
+def test_distance():
+    starts = torch.tensor([[0.0, 0.0]], dtype=F64)
+    for x, accepted in ((0.9, True), (1.1, False)):
+        target = torch.tensor([x, 0.0], dtype=F64)
+        found = find_fixed_points(lambda h, t=target: 0 * h + t, starts, accept="distance")
+        assert found.converged.all()
+        assert found.accepted.item() is accepted
+
+
+def test_merging_joins_what_is_near_and_nothing_else():
+    torch.manual_seed(0)
+    centres = torch.randn(50, 4, dtype=F64)
+    nudges = 1e-4 * torch.nn.functional.normalize(torch.randn(50, 7, 4, dtype=F64), dim=-1)
+    states = (centres[:, None] + nudges).reshape(-1, 4)
+    resting = Flow(lambda h: 0 * h)
+    found = find_fixed_points(resting, states, merge_distance=2e-4)
+    assert found.multiplicity.tolist() == [7] * 50
+    members = found.membership.reshape(50, 7)
+    assert (members == members[:, :1]).all()
+    assert len(members[:, 0].unique()) == 50
+    assert len(find_fixed_points(resting, states, **KIM_2023)) == 350
+
+
+def test_starts_are_drawn_by_the_seed():
+    states = cloud(1, count=1000)
+    first, again, other = (
+        find_fixed_points(pitchfork(1.0), states, starts=20, seed=seed).starts for seed in (0, 0, 1)
+    )
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert not torch.equal(first, other)
+    assert len(first.unique()) == 20
+    assert torch.isin(first, states).all()
+
+
+def test_quartiles_count_starts_and_make_the_table():
+    found = find_fixed_points(pitchfork(1.0), cloud(1))
+    values = np.repeat(found.abscissa.numpy(), found.multiplicity.numpy())
+    quartiles = abscissa_quartiles(found)
+    expected = np.quantile(values, [0.25, 0.5, 0.75])
+    np.testing.assert_allclose([quartiles.lower, quartiles.median, quartiles.upper], expected)
+    table = quartile_table({"pitchfork": found}).splitlines()
+    assert table[0].startswith("| model | median | quartiles |")
+    assert table[2] == "| pitchfork | -2.000 | [-2.000, 1.000] | 200 | 3 |"
+
+
+def test_bad_calls_are_refused():
+    with pytest.raises(UnknownNameError, match="accept='bix' is unknown"):
+        find_fixed_points(Flow(torch.sin), cloud(1), accept="bix")
+    with pytest.raises(ArgumentError, match="tolerance must be a number above 0"):
+        find_fixed_points(Flow(torch.sin), cloud(1), tolerance=0.0)
+    with pytest.raises(ArgumentError, match="no state"):
+        find_fixed_points(Flow(torch.sin), torch.zeros(0, 1))
+    with pytest.raises(ShapeError, match="expected"):
+        find_fixed_points(GNODECell(2, 3), torch.zeros(5, 2))

@@ -1,0 +1,129 @@
+import pytest
+import torch
+
+import tauflow
+from tauflow.analysis import Flow, as_flow, visited_states
+from tauflow.cells import MODELS, CfCCell, GNODECell, LTCCell
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
+
+F64 = torch.float64
+FLOWS = [name for name, entry in MODELS.items() if entry.build(1, 2).is_flow]
+
+
+def numerical_jacobian(velocity, h, eps=1e-6):
+    columns = []
+    for j in range(h.shape[1]):
+        shift = eps * torch.eye(h.shape[1], dtype=F64)[j]
+        columns.append((velocity(h + shift) - velocity(h - shift)) / (2 * eps))
+    return torch.stack(columns, dim=-1)
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_velocity_is_the_limit_of_short_steps(name):
+    cell = MODELS[name].build(2, 4).double()
+    flow, x = as_flow(cell, torch.tensor([0.3, -0.7])), torch.tensor([[0.3, -0.7]], dtype=F64)
+    h = 0.5 * torch.randn(3, cell.state_size, dtype=F64)
+
+    def quotient(gap):
+        after = cell.step(x.expand(3, -1), h, torch.full((3, 1), gap, dtype=F64))
+        return ((after - h) / gap).detach()
+
+    # Richardson: the quotient's error of first order in the gap cancels
+    expected = 2 * quotient(1e-5) - quotient(2e-5)
+    x32 = torch.tensor([0.3, -0.7]).double()  # as_flow took the input in single precision
+    torch.testing.assert_close(x[0], x32, rtol=1e-6, atol=0)
+    torch.testing.assert_close(flow.velocity(h), expected, rtol=1e-5, atol=2e-6)
+
+
+def test_velocity_of_the_gated_ode_is_its_equation():
+    cell = GNODECell(2, 3, layers=2, units=5, tau=0.01).double()
+    h, x = torch.randn(4, 3, dtype=F64), torch.tensor([0.5, -1.0], dtype=F64)
+    p = {name: value.detach() for name, value in cell.named_parameters()}
+    first = h @ p["W_h"].T + x @ p["W_x"].T + p["b"]
+    target = torch.relu(first[:, :5]) @ p["W_F.0"].T + p["b_F.0"]
+    expected = torch.sigmoid(first[:, 5:]) * (target - h) / 0.01
+    torch.testing.assert_close(as_flow(cell, x).velocity(h), expected)
+    torch.testing.assert_close(as_flow(cell, x, dt=0.01).velocity(h), expected)
+
+
+@pytest.mark.parametrize("name", ["gnode", "ltc", "cfc", "gru", "gru-d", "ct-lstm"])
+def test_jacobian_is_that_of_differences(name):
+    cell = MODELS[name].build(2, 3)
+    flow = as_flow(cell, torch.tensor([0.3, -0.7]))
+    h = torch.rand(4, cell.state_size, dtype=F64) + 0.1
+    velocity, jacobian = flow.linearise(h)
+    torch.testing.assert_close(velocity, flow.velocity(h))
+    expected = numerical_jacobian(flow.velocity, h)
+    torch.testing.assert_close(jacobian, expected, rtol=1e-6, atol=1e-7)
+    spectrum = flow.eigenvalues(h)
+    torch.testing.assert_close(spectrum.sum(-1).real, jacobian.diagonal(dim1=1, dim2=2).sum(-1))
+
+
+def test_a_cell_that_is_no_flow_is_a_map():
+    cell = CfCCell(2, 4)
+    h, x = torch.randn(3, 4), torch.randn(2)
+    flow = as_flow(cell, x, dt=0.5)
+    expected = cell.double().step(x.double().expand(3, -1), h.double(), torch.full((3, 1), 0.5))
+    torch.testing.assert_close(flow.velocity(h.double()), (expected - h) / 0.5)
+    assert as_flow(cell).gap == 1.0
+    with pytest.raises(ArgumentError, match="CfCCell is no flow"):
+        as_flow(cell, dt=0)
+
+
+def test_layers_are_one_state():
+    rnn = tauflow.LTC(2, 3, num_layers=2, proj_size=4).double()
+    x, h = torch.randn(2, dtype=F64), torch.randn(5, 6, dtype=F64)
+    flow = as_flow(rnn, x, dt=0.3)
+    _, after = rnn(x.expand(5, 1, 2), h, dt=0.3)
+    torch.testing.assert_close(flow.velocity(h), ((after - h) / 0.3).detach())
+    assert flow.state_size == 6
+
+
+def test_the_network_is_left_alone():
+    cell = LTCCell(2, 3).train()
+    flow = as_flow(cell)
+    before = flow.velocity(torch.ones(1, 3, dtype=F64))
+    torch.nn.init.zeros_(next(cell.parameters()).data)
+    assert cell.training
+    assert next(cell.parameters()).dtype == torch.float32
+    assert next(cell.parameters()).requires_grad
+    torch.testing.assert_close(flow.velocity(torch.ones(1, 3, dtype=F64)), before)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_visited_states_are_those_of_the_run(rows):
+    cell = MODELS["lstm"].build(2, 3)
+    x, dt = torch.randn(rows, 5, 2), torch.rand(rows, 5) + 0.1
+    states = visited_states(cell, x, dt=dt)
+    y, h = tauflow.RNN(cell)(x, dt=dt)
+    torch.testing.assert_close(states[:, -1], h)
+    torch.testing.assert_close(states[..., :3], y)
+
+
+def test_a_nan_jacobian_has_nan_eigenvalues_alone():
+    flow = Flow(lambda h: h.sqrt())
+    spectrum = flow.eigenvalues(torch.tensor([[4.0], [-1.0]], dtype=F64))
+    assert spectrum[0].item() == 0.25
+    assert spectrum[1].isnan()
+
+
+def test_bad_calls_are_refused():
+    both_ways = tauflow.LTC(2, 3, bidirectional=True)
+    with pytest.raises(ArgumentError, match="bidirectional"):
+        as_flow(both_ways)
+    with pytest.raises(ArgumentError, match="bidirectional"):
+        visited_states(both_ways, torch.randn(1, 2, 2))
+    with pytest.raises(ShapeError, match=r"expected \(2,\)"):
+        as_flow(LTCCell(2, 3), torch.zeros(1, 2))
+    with pytest.raises(ShapeError, match=r"expected \(B, T, I\)"):
+        visited_states(LTCCell(2, 3), torch.zeros(4, 2))
+    with pytest.raises(ArgumentError, match="x and dt belong to a cell"):
+        as_flow(Flow(torch.sin), dt=1.0)
+    with pytest.raises(ArgumentError, match="wrap it"):
+        as_flow(torch.sin, dt=0)
+    with pytest.raises(ArgumentError, match="got int"):
+        as_flow(3)
+    with pytest.raises(ShapeError, match=r"expected \(\.\.\., 3\)"):
+        as_flow(LTCCell(2, 3)).states("here", torch.zeros(4))
+    with pytest.raises(DtypeError, match="floating"):
+        as_flow(LTCCell(2, 3)).states("here", torch.zeros(4, 3, dtype=torch.long))

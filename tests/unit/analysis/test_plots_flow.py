@@ -1,0 +1,102 @@
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from known_systems import cloud, two_wells
+from matplotlib import pyplot as plt
+
+from tauflow.analysis import (
+    Flow,
+    Projection,
+    draw_abscissas,
+    draw_explained_variance,
+    draw_flow_field,
+    draw_trajectories,
+    find_fixed_points,
+    flow_field,
+    follow,
+    principal_components,
+)
+from tauflow.errors import ArgumentError, ShapeError
+
+BOX = ((-1.5, 1.5), (-1.0, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+def wells():
+    return find_fixed_points(Flow(two_wells), cloud(2))
+
+
+def test_a_field_shows_speed_streams_paths_and_points(tmp_path):
+    paths = follow(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1)
+    field = flow_field(
+        Flow(two_wells), box=BOX, trajectories=paths.states, fixed_points=wells(), resolution=15
+    )
+    ax = draw_flow_field(field)
+    (image,) = ax.images
+    np.testing.assert_allclose(image.get_extent(), (-1.5, 1.5, -1.0, 1.0))
+    assert image.get_array().max() == pytest.approx(field.speed.max().item())
+    assert len(ax.collections) == 1  # the streamlines
+    drawn = [line.get_xydata() for line in ax.lines]
+    assert sum(len(points) == 21 for points in drawn) == 7
+    markers = [line for line in ax.lines if line.get_linestyle() == "None"]
+    assert sorted(len(line.get_xydata()) for line in markers) == [1, 2]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["stable", "unstable"]
+    assert ax.get_xlim() == (-1.5, 1.5)
+    ax.figure.savefig(tmp_path / "field.png")
+    assert (tmp_path / "field.png").stat().st_size > 20_000
+
+
+def test_a_field_that_rests_everywhere_is_drawn_without_streams():
+    ax = draw_flow_field(flow_field(Flow(torch.zeros_like), box=BOX, resolution=4))
+    assert not ax.images
+    assert not ax.collections
+
+
+def test_paths_in_principal_components():
+    paths = follow(Flow(two_wells), cloud(2, count=7), steps=20, step_size=0.1).states
+    view, found = principal_components(paths).projection(), wells()
+    ax = draw_trajectories(paths, view, fixed_points=found)
+    drawn = [line.get_xydata() for line in ax.lines]
+    np.testing.assert_allclose(drawn[0], view.project(paths[0]))
+    shown = np.concatenate(drawn[7:])
+    expected = view.project(found.points).numpy()
+    assert len(shown) == 3
+    for point in expected:
+        assert np.abs(shown - point).sum(axis=1).min() < 1e-12
+    assert ax.get_xlabel().startswith("PC 1 (")
+    with pytest.raises(ShapeError, match=r"expected \(2, S\)"):
+        draw_trajectories(paths, Projection.identity(3))
+
+
+def test_explained_variance():
+    found = principal_components(cloud(4))
+    ax = draw_explained_variance({"a network": found})
+    curve, level = ax.lines
+    np.testing.assert_allclose(curve.get_ydata(), found.explained.cumsum(0))
+    assert list(curve.get_xdata()) == [1, 2, 3, 4]
+    assert set(level.get_ydata()) == {0.9}
+    (label,) = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert label == "a network: 4 for 90%"
+
+
+def test_abscissas_and_their_median():
+    found = {"wells": wells(), "none": find_fixed_points(Flow(lambda h: h**2 + 1), cloud(1))}
+    ax = draw_abscissas(found)
+    dots, bar = ax.collections
+    np.testing.assert_allclose(sorted(dots.get_offsets()[:, 1]), [-2, -2, 1], atol=1e-6)
+    (segment,) = bar.get_segments()
+    np.testing.assert_allclose(segment[:, 1], -2.0)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["wells", "none"]
+
+
+def test_what_is_not_finite_is_refused():
+    field = flow_field(Flow(lambda h: h.log()), box=BOX, resolution=3)
+    with pytest.raises(ArgumentError, match="smaller box"):
+        draw_flow_field(field)
