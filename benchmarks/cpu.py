@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import tauflow
 from tauflow.experiments.results import machine, versions
 
+from . import streaming
 from .roofline import Rates, cfc_limit, ltc_limit, measure_rates
 from .timing import Timing, interleaved
 
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="the two smaller sizes only")
+    parser.add_argument(
+        "--compile", action="store_true", help="also torch.compile of the reference, smallest size"
+    )
     parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
     parser.set_defaults(run=run)
 
@@ -55,18 +59,28 @@ def run(arguments: argparse.Namespace) -> None:
     rows = []
     for family, sizes in (("LTC", LTC_SIZES), ("CfC", CFC_SIZES)):
         for numbers in sizes[:count]:
-            rows += measure(family, Size(*numbers), rates, arguments.rounds)
+            compiled = arguments.compile and numbers == sizes[0]
+            rows += measure(family, Size(*numbers), rates, arguments.rounds, compiled=compiled)
             print(line(rows[-2]), line(rows[-1]), sep="\n", flush=True)
-    text = report(rows, rates, arguments.threads)
+    samples = streaming.measure(arguments.rounds)
+    text = report(rows, samples, rates, arguments.threads)
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = arguments.results / f"cpu-{date.today().isoformat()}"
-    facts = {"machine": machine(), "versions": versions(), "rates": rates._asdict(), "rows": rows}
+    facts = {
+        "machine": machine(),
+        "versions": versions(),
+        "rates": rates._asdict(),
+        "rows": rows,
+        "streaming": samples,
+    }
     stem.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     stem.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
 
 
-def measure(family: str, size: Size, rates: Rates, rounds: int) -> list[dict[str, object]]:
+def measure(
+    family: str, size: Size, rates: Rates, rounds: int, *, compiled: bool = False
+) -> list[dict[str, object]]:
     """Return one row for the forward pass and one for a training step."""
     torch.manual_seed(0)
     x = torch.randn(size.batch, size.steps, size.inputs)
@@ -76,6 +90,9 @@ def measure(family: str, size: Size, rates: Rates, rounds: int) -> list[dict[str
     check_parity(contenders["tauflow"], contenders["reference"], x[few], dt[few])
     if family == "LTC" and size.batch * size.steps * size.neurons**2 > MOST_SYNAPSES:
         del contenders["reference"]
+    if compiled:
+        module, call = contenders["reference"]
+        contenders["compiled"] = (module, torch.compile(call))
     limit = (ltc_limit if family == "LTC" else cfc_limit)(rates, *size.__dict__.values())
     rows = []
     for kind, job in (("forward", forward), ("training step", training_step)):
@@ -86,7 +103,7 @@ def measure(family: str, size: Size, rates: Rates, rounds: int) -> list[dict[str
     return rows
 
 
-OTHERS = ("reference", "ncps", "torch LSTM", "torch GRU")
+OTHERS = ("reference", "compiled", "ncps", "torch LSTM", "torch GRU")
 
 Contender = tuple[nn.Module, Forward]
 
@@ -184,7 +201,9 @@ def line(found: dict[str, object]) -> str:
     return f"{head}| {times['tauflow']:.3g} | {share:.2f} | {others_} |"
 
 
-def report(rows: list[dict[str, object]], rates: Rates, threads: int) -> str:
+def report(
+    rows: list[dict[str, object]], samples: list[dict[str, object]], rates: Rates, threads: int
+) -> str:
     """Return the whole table with what it was measured on."""
     head = ["model", "B, T, I, N", "what", "tauflow, ms", "of the limit"]
     head += [f"{name}, ms" for name in OTHERS]
@@ -203,6 +222,10 @@ def report(rows: list[dict[str, object]], rates: Rates, threads: int) -> str:
             "| " + " | ".join(head) + " |",
             "| --- | --- | --- |" + " ---: |" * (len(head) - 3),
             *map(line, rows),
+            "",
+            "Compiled is the reference loop under `torch.compile`.",
+            "",
+            *streaming.table(samples),
             "",
             ", ".join(f"{name} {value}" for name, value in facts.items()),
             "",

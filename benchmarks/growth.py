@@ -19,6 +19,8 @@ NEURONS = (16, 64, 256, 512)
 MODELS = {"LTC": tauflow.LTC, "CfC": tauflow.CfC}
 INPUTS = 8
 MEGABYTE = 1 << 20
+LONG = (8, 100_000, 64, 1000)
+"""Batch, steps, neurons, and steps between two states that are kept."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--checkpoint-every", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
@@ -35,7 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     if arguments.one:
         name, steps, neurons = arguments.one
-        print(json.dumps(training_step(name, arguments.batch, int(steps), int(neurons))))
+        every = arguments.checkpoint_every
+        found = training_step(name, arguments.batch, int(steps), int(neurons), every)
+        print(json.dumps(found))
         return
     lines = [
         f"# Growth with the length, {date.today().isoformat()}",
@@ -51,6 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
             cells = [measured(name, steps, neurons, arguments) for steps in STEPS]
             lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
+    lines += ["", *long_sequences(arguments)]
     facts = {**machine(), **versions()}
     lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
     arguments.results.mkdir(parents=True, exist_ok=True)
@@ -59,18 +65,47 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n".join(lines))
 
 
-def measured(name: str, steps: int, neurons: int, arguments: argparse.Namespace) -> str:
+def long_sequences(arguments: argparse.Namespace) -> list[str]:
+    """Return a table of very long sequences with ``checkpoint_every``."""
+    batch, steps, neurons, every = LONG
+    lines = [
+        f"A training step of {batch} sequences of T = {steps} at N = {neurons} with "
+        f"`checkpoint_every={every}`.",
+        "",
+        "| model | ms (MB added at the peak) |",
+        "| --- | ---: |",
+    ]
+    for name in MODELS:
+        cell = measured(name, steps, neurons, arguments, batch=batch, every=every)
+        lines.append(f"| {name} | {cell} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def measured(
+    name: str,
+    steps: int,
+    neurons: int,
+    arguments: argparse.Namespace,
+    *,
+    batch: int | None = None,
+    every: int | None = None,
+) -> str:
     """Return one cell of the table."""
     command = [sys.executable, "-m", "benchmarks", "growth", "--one", name, str(steps)]
-    command += [str(neurons), "--batch", str(arguments.batch), "--threads", str(arguments.threads)]
+    command += [str(neurons), "--batch", str(batch or arguments.batch)]
+    command += ["--threads", str(arguments.threads)]
+    command += [] if every is None else ["--checkpoint-every", str(every)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = json.loads(answer)
     return f"{found['seconds'] * 1e3:.3g} ({found['bytes'] / MEGABYTE:.3g})"
 
 
-def training_step(name: str, batch: int, steps: int, neurons: int) -> dict[str, float]:
+def training_step(
+    name: str, batch: int, steps: int, neurons: int, every: int | None
+) -> dict[str, float]:
     """Return seconds and added peak memory of a training step, compiled before."""
-    module = MODELS[name](INPUTS, neurons)
+    module = MODELS[name](INPUTS, neurons, checkpoint_every=every)
 
     def step(x: torch.Tensor) -> None:
         module(x)[0].square().mean().backward()

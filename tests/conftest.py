@@ -6,3 +6,11 @@ import torch
 def _seed() -> None:
     """Let every test draw the same weights, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _parsed_data(tmp_path_factory):
+    """Keep parsed data out of the user's cache; one folder, so that each set is parsed once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAUFLOW_CACHE", str(tmp_path_factory.mktemp("parsed")))
+        yield

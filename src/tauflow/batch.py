@@ -15,13 +15,15 @@ class SequenceBatch:
     """Sequences with their gaps, masks and targets; a whole split is one batch, and is indexable.
 
     Args:
-        x: inputs, (B, T, I), finite wherever ``mask`` is true.
+        x: inputs, (B, T, I), or images, (B, T, C, H, W); finite wherever ``mask`` and ``observed``
+            are true; or integer ids of tokens, (B, T, 1), for a model that embeds them.
         y: targets: (B, T, O) or (B, T) for one per step, (B, O) or (B,) for one per sequence;
             integer for classes, floating point otherwise.
         dt: time elapsed since the previous sample, (B, T); the unit is the data set's.
         mask: (B, T) bool, false at padding.
-        observed: (B, T, I) bool, which features were measured.
-        y_mask: (B, T) bool, which steps have a target; defaults to ``mask`` in losses.
+        observed: bool, in the shape of x, which features were measured.
+        y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known;
+            defaults to ``mask`` in losses.
     """
 
     x: Tensor
@@ -41,10 +43,10 @@ class SequenceBatch:
                 )
             if value is not None and field.name in ("mask", "observed", "y_mask"):
                 boolean_tensor("SequenceBatch", **{field.name: value})
-        if self.x.ndim != 3:
+        if self.x.ndim not in (3, 5):
             raise ShapeError(
-                f"SequenceBatch: x has shape {tuple(self.x.shape)}, expected (B, T, I). "
-                "Add the missing axis with x.unsqueeze(...)."
+                f"SequenceBatch: x has shape {tuple(self.x.shape)}, expected (B, T, I), or "
+                "(B, T, C, H, W) for images. Add the missing axis with x.unsqueeze(...)."
             )
         batch, steps = self.x.shape[:2]
         if self.y.shape[:1] != (batch,):
@@ -52,11 +54,12 @@ class SequenceBatch:
                 f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
                 "Give one row of targets per sequence."
             )
+        entries = self.y_mask is not None and self.y_mask.ndim == 3
         for name, expected in (
             ("dt", (batch, steps)),
             ("mask", (batch, steps)),
             ("observed", tuple(self.x.shape)),
-            ("y_mask", (batch, steps)),
+            ("y_mask", tuple(self.y.shape) if entries else (batch, steps)),
         ):
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != expected:

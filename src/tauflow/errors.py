@@ -53,6 +53,10 @@ class CheckpointError(TauflowError, RuntimeError):
     """A checkpoint cannot be read, or belongs to another run."""
 
 
+class BusyError(TauflowError, RuntimeError):
+    """Another program is writing to the same folder."""
+
+
 class ModelFileError(TauflowError, ValueError):
     """A model file is damaged, truncated or from a newer version."""
 

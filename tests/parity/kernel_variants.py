@@ -4,12 +4,14 @@ import torch
 
 from tauflow.cells import (
     CfCCell,
+    CTRNNCell,
     ElmanCell,
     GRUCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
     NeuronalLTCCell,
+    ODELSTMCell,
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
@@ -28,6 +30,10 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"constraint": "clip", "init": "cfc", "substeps": 5},
         {"init": "ltc-2021", "constraint": "clip", "time_scale": 6.0, "epsilon": 0.0},
         {"dt_offset": 0.5, "input_mapping": "none", "output_mapping": "linear"},
+        {"solver": "euler", "time_scale": 0.3},
+        {"solver": "heun", "substeps": 4, "sparsity": 0.8, "time_scale": 0.3},
+        {"solver": "midpoint", "substeps": 3, "constraint": "clip", "time_scale": 0.3},
+        {"solver": "rk4", "substeps": 2, "epsilon": 0.5, "time_scale": 0.3},
         {"sparsity": 0.8, "substeps": 3, "input_mapping": "linear", "output_mapping": "none"},
     ],
     NeuronalLTCCell: [
@@ -35,6 +41,19 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"activation": "sigmoid", "substeps": 1},
         {"activation": "relu", "substeps": 4},
         {"activation": "hardtanh"},
+    ],
+    CTRNNCell: [
+        {},
+        {"damping": 0.0, "solver": "euler", "substeps": 4},
+        {"solver": "heun", "activation": "sigmoid", "scale": False},
+        {"solver": "midpoint", "activation": "relu", "substeps": 1},
+        {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
+    ],
+    ODELSTMCell: [
+        {},
+        {"solver": "heun", "substeps": 2, "forget_bias": 1.0},
+        {"form": "torch"},
+        {"form": "torch", "solver": "euler", "substeps": 1},
     ],
     CfCCell: [
         {"backbone_units": 9},
@@ -61,7 +80,14 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
     WiredCfCCell: [{}, {"mode": "no_gate"}, {"mode": "pure"}, {"time_bias": False}],
 }
 
-ROWS = [(spec, options) for spec in KERNELS for options in VARIANTS[spec.cell]]
+
+def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
+    """Whether a kernel has an option at all."""
+    explicit = spec.cell is LTCCell and "solver" in options
+    return spec.backend == "numba" or not explicit
+
+
+ROWS = [(s, options) for s in KERNELS for options in VARIANTS[s.cell] if serves(s, options)]
 """Every kernel with each of its variants."""
 
 
@@ -74,7 +100,7 @@ def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
 
 def takes_masks(spec: KernelSpec) -> bool:
     """Whether a kernel serves masked calls."""
-    return spec.backend != "torch"
+    return VARIANTS[spec.cell] is not GATED
 
 
 def takes_double(spec: KernelSpec) -> bool:

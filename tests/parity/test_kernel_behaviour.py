@@ -1,10 +1,10 @@
-"""What fused kernels of the CPU do beside computing: memory, threads, masks, odd numbers."""
+"""What the sequence kernels do beside computing: memory, threads, masks, odd numbers."""
 
 import threading
 
 import pytest
 import torch
-from kernel_variants import ROWS, example, name_of, takes_double
+from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
 
 import tauflow
@@ -12,7 +12,7 @@ from tauflow.cells import MODELS
 from tauflow.kernels import KernelCall
 from tauflow.sequence import reference_loop
 
-OWN = [row for row in ROWS if not takes_double(row[0])]
+OWN = [row for row in ROWS if takes_masks(row[0])]
 PLAIN = [row for at, row in enumerate(OWN) if row[0] not in [spec for spec, _ in OWN[:at]]]
 """The first variant of each kernel."""
 
@@ -82,6 +82,16 @@ def test_without_gradients_the_values_are_the_same(row):
         silent = row[0].run(call)
     assert_close(list(silent), [value.detach() for value in row[0].run(call)])
     assert not silent[0].requires_grad
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_a_result_is_the_callers_own(row):
+    call = example(row[0], 3, 5, 6, **row[1])
+    expected = gradients(call, 2 * row[0].run(call)[0])
+    y, last = row[0].run(call)
+    assert y.is_contiguous()
+    last.mul_(3)  # as torch.nn.LSTM allows
+    assert_close(gradients(call, y.mul_(2)), expected)
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)

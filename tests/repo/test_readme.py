@@ -15,11 +15,20 @@ def between(start, end):
 
 
 def test_the_example_runs_and_learns():
-    (code,) = [text for language, text in BLOCKS if language == "python"]
+    code = next(text for language, text in BLOCKS if language == "python")
     assert len(code.strip().splitlines()) <= 22
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     error, variance = map(float, re.findall(r"\d+\.\d+", run.stdout))
     assert error < 0.1 * variance
+
+
+def test_every_python_block_runs():
+    blocks = [text for language, text in BLOCKS if language == "python"]
+    assert len(blocks) == 2
+    namespace = {}
+    exec(blocks[1], namespace)
+    assert namespace["action"].shape == (64,)
+    assert namespace["state"].shape == (1, 64)
 
 
 def test_the_table_of_models_is_the_catalog():

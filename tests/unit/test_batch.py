@@ -56,6 +56,25 @@ def test_lists_and_single_sequences_are_refused():
         batch()[2]
 
 
-def test_x_needs_three_axes():
-    with pytest.raises(ShapeError, match=r"x has shape \(4, 3\), expected \(B, T, I\)"):
-        SequenceBatch(x=torch.zeros(4, 3), y=torch.zeros(4))
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2, 5), (4, 3, 1, 2, 2, 2)])
+def test_x_needs_features_or_images(shape):
+    with pytest.raises(ShapeError, match=r"x has shape .*, expected \(B, T, I\), or \(B, T, C, H"):
+        SequenceBatch(x=torch.zeros(shape), y=torch.zeros(4))
+
+
+def test_images_are_selected_and_moved_like_features():
+    images = torch.arange(4 * 3 * 2 * 5 * 6.0).reshape(4, 3, 2, 5, 6)
+    whole = SequenceBatch(x=images, y=torch.zeros(4, 3, 1), dt=torch.ones(4, 3))
+    assert len(whole) == 4
+    chosen = whole[torch.tensor([2])]
+    assert torch.equal(chosen.x, images[2:3])
+    assert chosen.to("meta").x.shape == (1, 3, 2, 5, 6)
+
+
+def test_targets_are_masked_by_step_or_by_value():
+    parts = {"x": torch.zeros(4, 3, 2), "y": torch.zeros(4, 3, 5)}
+    for shape in ((4, 3), (4, 3, 5)):
+        known = torch.ones(shape, dtype=torch.bool)
+        assert SequenceBatch(**parts, y_mask=known).y_mask.shape == shape
+    with pytest.raises(ShapeError, match=r"y_mask has shape \(4, 3, 2\), expected \(4, 3, 5\)"):
+        SequenceBatch(**parts, y_mask=torch.ones(4, 3, 2, dtype=torch.bool))

@@ -36,6 +36,8 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
     """Whether the gap changes the result."""
     uses_observed: bool = False
     """Whether ``step`` takes a fourth argument, the (B, I) mask of measured features."""
+    takes_wiring: bool = False
+    """Whether the hidden size may be a wiring."""
 
     options: dict[str, Any]
     """The arguments the cell was built with; recorded automatically."""

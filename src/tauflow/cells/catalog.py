@@ -71,6 +71,7 @@ MODELS: Registry[ModelEntry] = Registry(
         entry.name: entry
         for entry in (
             ModelEntry("ltc", "LTC", LTCCell),
+            ModelEntry("ltc-exp", "LTC, exponential step", LTCCell, {"solver": "exponential"}),
             ModelEntry("ltc-neuronal", "LTC, neuronal form", NeuronalLTCCell),
             ModelEntry("cfc", "CfC", CfCCell),
             ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}),

@@ -104,12 +104,23 @@ class ClosedFormHeads(nn.Module):
     def forward(self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``."""
         weight = self.weight if self.synapses is None else self.weight * self.synapses
-        heads = F.linear(z, weight, self.bias)
+        return self.respond(F.linear(z, weight, self.bias), dt, *self.time_parameters())
+
+    def time_parameters(self) -> tuple[Tensor, ...]:
+        """Return |w_tau| and A of the pure form, (N,) each; the other forms have none."""
+        if self.mode != "pure":
+            return ()
+        # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
+        return torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau), self.A
+
+    def respond(
+        self, heads: Float[Tensor, "B K"], dt: Float[Tensor, "B 1"], *time_parameters: Tensor
+    ) -> Float[Tensor, "B N"]:
+        """Return the state after ``dt``, given the products of the heads and what they read."""
         if self.mode == "pure":
-            # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
-            w_tau = torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau)
+            w_tau, A = time_parameters
             decay = torch.exp(-dt * (w_tau + heads.abs()))
-            return self.A - self.A * decay * heads
+            return A - A * decay * heads
         g, h, t_a, *t_b = heads.split(self.hidden_size, dim=-1)
         exponent = self.time_sign * t_a * dt
         p = torch.sigmoid(exponent + t_b[0] if t_b else exponent)

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, boolean, one_of, within
-from tauflow.solvers import TABLEAUS, integrate
+from tauflow.checks import boolean, one_of, within
+from tauflow.errors import ArgumentError
+from tauflow.solvers import TABLEAUS, GapSolver, integrate
 
 from .activations import Activation, activation
 from .base import AbstractHoistedCell, Hoisted
@@ -41,14 +42,17 @@ class CTRNNCell(AbstractHoistedCell):
         input_size: features D per time point.
         hidden_size: neurons N.
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
-        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-        substeps: solver steps per sample.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
+            ``"dopri5"``, with steps of its own for every sample (needs ``tauflow[ode]``).
+        substeps: solver steps per sample, where they are fixed.
         damping: kappa, per unit of ``dt``, a constant.
         scale: whether s is trained; else it is 1.
         init: ``"keras"`` (Glorot uniform input and orthogonal recurrent weights) or ``"tf1"``
             (Glorot uniform over the joint weight of [x; h]); b = 0 and s = 1 in both.
         step_size: length of every solver step, in place of dt / substeps; the gap is then ignored.
-        clip: the state is clipped to [-clip, clip] after every solver step.
+        clip: the state is clipped to [-clip, clip] after every solver step, where they are fixed.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
@@ -66,15 +70,22 @@ class CTRNNCell(AbstractHoistedCell):
         init: str = "keras",
         step_size: float | None = None,
         clip: float | None = None,
+        rtol: float = 1e-2,
+        atol: float = 1e-4,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.phi = _activation(activation)
-        self.solver = one_of(TABLEAUS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
+        self.gap = GapSolver(solver, substeps, rtol, atol)
+        self.solver, self.substeps = solver, substeps
         self.damping = within(0.0, math.inf, damping=damping)
         self.init = one_of(("keras", "tf1"), init=init)
         self.step_size = None if step_size is None else within(1e-12, math.inf, step_size=step_size)
         self.clip = None if clip is None else within(1e-12, math.inf, clip=clip)
+        if clip is not None and not self.gap.has_fixed_steps:
+            raise ArgumentError(
+                f"clip acts between fixed solver steps, and {solver!r} chooses its own. Leave clip "
+                f"out, or take one of: {', '.join(TABLEAUS)}."
+            )
         self.uses_dt = step_size is None
         self.is_flow = step_size is None and clip is None
         self.W_x = nn.Parameter(torch.empty(hidden_size, input_size))
@@ -120,9 +131,9 @@ class CTRNNCell(AbstractHoistedCell):
             f = f if self.s is None else self.s * f
             return torch.sub(f, at, alpha=self.damping) if self.damping else f
 
-        tableau, substeps = TABLEAUS[self.solver], self.substeps
         if self.clip is None:
-            return integrate(field, h, span, tableau=tableau, substeps=substeps)
+            return self.gap.integrate(field, h, span)
+        tableau, substeps = TABLEAUS[self.solver], self.substeps
         for _ in range(substeps):
             after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
             h = after.clamp(-self.clip, self.clip)

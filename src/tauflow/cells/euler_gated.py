@@ -7,8 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tauflow.checks import one_of
-from tauflow.solvers import TABLEAUS
+from tauflow.solvers import GapSolver
 
 from .base import Hoisted
 from .gated_fields import AbstractGatedFlowCell, relax, towards
@@ -84,8 +83,11 @@ class EulerGRUCell(AbstractEulerGatedCell):
         input_size: features D per time point.
         hidden_size: neurons N.
         tau: time constant, in the unit of ``dt``.
-        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-        substeps: solver steps per sample.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
+            ``"tsit5"`` (needs ``tauflow[ode]``).
+        substeps: solver steps per sample, where they are fixed.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
         initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
             ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
         init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
@@ -102,6 +104,8 @@ class EulerGRUCell(AbstractEulerGatedCell):
         tau: float = 1.0,
         solver: str = "euler",
         substeps: int = 1,
+        rtol: float = 1e-6,
+        atol: float = 1e-6,
         initial_state: str = "zeros",
         init: str = "glorot_normal",
     ) -> None:
@@ -113,7 +117,7 @@ class EulerGRUCell(AbstractEulerGatedCell):
             initial_state=initial_state,
             init=init,
         )
-        self.tableau = TABLEAUS[one_of(TABLEAUS, solver=solver)]
+        self.gap = GapSolver(solver, substeps, rtol, atol)
 
     def hoist(
         self,
@@ -144,7 +148,7 @@ class EulerGRUCell(AbstractEulerGatedCell):
             z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
             return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
 
-        return relax(terms, h, gap, tableau=self.tableau, substeps=self.substeps)
+        return relax(terms, h, gap, self.gap)
 
 
 class EulerLSTMCell(AbstractEulerGatedCell):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tauflow.checks import one_of
 
 from .base import Hoisted
+from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator
 
@@ -104,7 +105,7 @@ class ExpRNNCell(AbstractGapFeatureCell):
         b: Float[Tensor, " N"],
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
-        return modrelu(drive + h @ Q_T, b)
+        return modrelu(drive + exact_product(h, Q_T), b)
 
 
 def _places(size: int) -> Tensor:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow.checks import at_least, one_of, within
-from tauflow.solvers import EULER, ButcherTableau, integrate
+from tauflow.solvers import GapSolver
 
 from .base import AbstractHoistedCell
 from .initial_state import InitialState
@@ -53,27 +53,24 @@ class AbstractGatedFlowCell(AbstractHoistedCell):
         return self.start(x)  # type: ignore[no-any-return]
 
 
-def relax(
-    terms: Terms, h: Tensor, gap: Tensor, *, tableau: ButcherTableau, substeps: int
-) -> Tensor:
+def relax(terms: Terms, h: Tensor, gap: Tensor, solver: GapSolver) -> Tensor:
     r"""Integrate :math:`\dot h = z(h) \odot (F(h) - h)` over a gap.
 
     Args:
         terms: maps a state (B, S) to z, or ``None`` for 1, and F.
         h: state at the start, (B, S).
         gap: (B, 1), in time constants.
-        tableau: the method.
-        substeps: steps of equal length.
+        solver: the method.
     """
-    if tableau is not EULER:
+    if solver.solver != "euler":
 
         def field(h: Tensor) -> Tensor:
             z, target = terms(h)
             return target - h if z is None else z * (target - h)
 
-        return integrate(field, h, gap, tableau=tableau, substeps=substeps)
-    alpha = gap / substeps if substeps > 1 else gap
-    for _ in range(substeps):
+        return solver.integrate(field, h, gap)
+    alpha = gap / solver.substeps if solver.substeps > 1 else gap
+    for _ in range(solver.substeps):
         z, target = terms(h)
         h = towards(h, target, alpha if z is None else alpha * z)
     return h

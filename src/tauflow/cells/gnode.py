@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
-from tauflow.solvers import TABLEAUS
+from tauflow.solvers import GapSolver
 
 from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import activation as find_activation
@@ -74,8 +74,11 @@ class GNODECell(AbstractGatedFlowCell):
             by default ``"relu"``. Only with hidden layers.
         final_activation: phi_h, ``"identity"`` or ``"tanh"``.
         tau: time constant, in the unit of ``dt``.
-        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-        substeps: solver steps per sample.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
+            ``"tsit5"`` (needs ``tauflow[ode]``).
+        substeps: solver steps per sample, where they are fixed.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
         initial_state: ``"zeros"``, ``"affine"`` (V x_1 + a of the first input), ``"learned"`` or
             ``"fixed"`` (drawn once from N(0, 2 / (N + 1)), not trained).
         init: ``"glorot_normal"``, ``"glorot_uniform"``, ``"kaiming"`` (normal, gain sqrt 2),
@@ -98,6 +101,8 @@ class GNODECell(AbstractGatedFlowCell):
         tau: float = 1.0,
         solver: str = "euler",
         substeps: int = 1,
+        rtol: float = 1e-6,
+        atol: float = 1e-6,
         initial_state: str = "zeros",
         init: str = "glorot_normal",
     ) -> None:
@@ -120,7 +125,7 @@ class GNODECell(AbstractGatedFlowCell):
         self.phi_a = find_activation("relu" if activation is None else activation)
         self.final_activation = one_of(("identity", "tanh"), final_activation=final_activation)
         self.phi_h = ACTIVATIONS[final_activation]
-        self.tableau = TABLEAUS[one_of(TABLEAUS, solver=solver)]
+        self.gap = GapSolver(solver, substeps, rtol, atol)
         widths = _widths(hidden_size, layers, units, "layers", "units")
         gate = _widths(hidden_size, gate_layers, gate_units, "gate_layers", "gate_units")
         self.rows = [widths[1], *gate[1:2]]
@@ -197,7 +202,7 @@ class GNODECell(AbstractGatedFlowCell):
             f, z = first.split(self.rows, dim=-1)
             return torch.sigmoid(self._rest(z, of_G)), self.phi_h(self._rest(f, of_F))
 
-        return relax(terms, h, gap, tableau=self.tableau, substeps=self.substeps)
+        return relax(terms, h, gap, self.gap)
 
     def _rest(self, s: Tensor, weights_and_biases: tuple[Tensor, ...]) -> Tensor:
         """Return what the layers after the first make of its sum."""

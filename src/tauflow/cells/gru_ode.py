@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, one_of
-from tauflow.solvers import TABLEAUS, integrate
+from tauflow.checks import one_of
+from tauflow.solvers import GapSolver
 
 from .base import AbstractHoistedCell, Hoisted
 from .initialise import Generator, glorot_blocks_, joint_glorot_
@@ -44,8 +44,11 @@ class GRUODECell(AbstractHoistedCell):
         input_size: features D per time point.
         hidden_size: neurons N.
         form: ``"full"`` or ``"minimal"``.
-        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-        substeps: solver steps per sample.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
+            ``"dopri5"`` (needs ``tauflow[ode]``).
+        substeps: solver steps per sample, where they are fixed.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
     """
 
     paper: ClassVar[str] = "De Brouwer et al. 2019, GRU-ODE-Bayes"
@@ -59,11 +62,12 @@ class GRUODECell(AbstractHoistedCell):
         form: str = "full",
         solver: str = "euler",
         substeps: int = 4,
+        rtol: float = 1e-3,
+        atol: float = 1e-4,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.form = one_of(("full", "minimal"), form=form)
-        self.solver = one_of(TABLEAUS, solver=solver)
-        self.substeps = at_least(1, substeps=substeps)
+        self.gap = GapSolver(solver, substeps, rtol, atol)
         self.gates = 2 if form == "full" else 1
         N = hidden_size
         self.W_x = nn.Parameter(torch.empty((self.gates + 1) * N, input_size))
@@ -119,4 +123,4 @@ class GRUODECell(AbstractHoistedCell):
             pull = torch.tanh(torch.addmm(g_x, gates[0] * at, W_g_T)) - at
             return torch.addcmul(pull, z, pull, value=-1)
 
-        return integrate(field, h, dt, tableau=TABLEAUS[self.solver], substeps=self.substeps)
+        return self.gap.integrate(field, h, dt)

@@ -12,6 +12,7 @@ from tauflow.checks import at_least, boolean, one_of, positive
 from tauflow.errors import ArgumentError
 
 from .base import Hoisted
+from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator, torch_uniform_
 from .polynomial_memory import laguerre, scaled_legendre_flow, zero_order_hold
@@ -166,7 +167,7 @@ class HiPPOCell(AbstractGapFeatureCell):
         N = self.hidden_size
         if self.measure == "lagt":
             (weight,) = rest
-            gates, m = (drive + h @ weight).split([2 * N, self.order], dim=-1)
+            gates, m = (drive + exact_product(h, weight)).split([2 * N, self.order], dim=-1)
             return torch.cat([self._gated(h[..., :N], gates), m], dim=-1)
         u, *gap, w_h, W_m = rest
         h, m, clock = h.split([N, self.order, 1], dim=-1)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tauflow.checks import at_least, boolean, one_of, within
 
 from .base import Hoisted
+from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator, glorot_truncated_
 from .polynomial_memory import forward_euler, legendre_window, zero_order_hold
@@ -163,5 +164,5 @@ class LMUCell(AbstractGapFeatureCell):
         weight: Float[Tensor, "S S"],
     ) -> Float[Tensor, "B S"]:
         """Return [h; m] after a new input."""
-        h, m = (drive + h @ weight).split([self.hidden_size, self.order], dim=-1)
+        h, m = (drive + exact_product(h, weight)).split([self.hidden_size, self.order], dim=-1)
         return torch.cat([torch.tanh(h), m], dim=-1)

@@ -65,9 +65,10 @@ class LTCCell(AbstractCell):
     Args:
         input_size: features D per time point.
         hidden_size: neurons N, fully connected, or a wiring, which says how many.
-        solver: ``"fused"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``. The fused one is
-            bounded for any gap; the explicit ones need d (g_l + sum of g) / C below about 2, and
-            blow up beyond: use more substeps, or the fused one.
+        solver: ``"fused"``, ``"exponential"`` (conductances held over a step, and the linear flow
+            that is left followed exactly), ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+            The first two are bounded for any gap; the explicit ones need d (g_l + sum of g) / C
+            below about 2, and blow up beyond: use more substeps, or one of the first two.
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
@@ -85,6 +86,7 @@ class LTCCell(AbstractCell):
 
     paper: ClassVar[str] = "Hasani et al. 2021, Liquid Time-constant Networks"
     is_flow = True
+    takes_wiring = True
 
     synapses: Tensor
     synapses_x: Tensor
@@ -188,14 +190,14 @@ class LTCCell(AbstractCell):
         w = self.positive(self.w) * self.synapses
         g_l, C = self.positive(self.g_l), self.positive(self.C)
         # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = _synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
+        drive_x, conductance_x = synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
         drive_x = drive_x + g_l * self.V_l
         conductance_x = conductance_x + g_l
         if self.solver == "fused":
             conductance_x = conductance_x + self.epsilon
 
         def terms(v: Tensor) -> tuple[Tensor, Tensor]:
-            drive, conductance = _synaptic(v, w, self.mu, self.sigma, self.E)
+            drive, conductance = synaptic(v, w, self.mu, self.sigma, self.E)
             return drive_x + drive, conductance_x + conductance
 
         gap = self.time_scale * dt + self.dt_offset
@@ -208,7 +210,7 @@ class LTCCell(AbstractCell):
         return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
 
 
-def _synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+def synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)

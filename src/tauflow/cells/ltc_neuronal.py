@@ -35,7 +35,8 @@ class NeuronalLTCCell(AbstractCell):
         input_size: features D per time point.
         hidden_size: neurons N.
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
-        solver: ``"fused"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
+        solver: ``"fused"``, ``"exponential"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or
+            ``"rk4"``.
         substeps: solver steps per sample.
     """
 

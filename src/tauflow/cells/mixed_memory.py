@@ -72,6 +72,7 @@ class MixedMemoryCell(AbstractCell):
         refuse_unknown_options(cell_class, core_options, others=("core", "form", "forget_bias"))
         size: Any = hidden_size  # only some cores take a wiring; the others refuse it
         self.core = cell_class(core_input, size, **core_options)
+        self.takes_wiring = cell_class.takes_wiring
         self.W_x = nn.Parameter(torch.empty(4 * units, input_size))
         self.W_h = nn.Parameter(torch.empty(4 * units, units))
         self.b = nn.Parameter(torch.empty(4 * units))

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tauflow.checks import at_least, finite, one_of
-from tauflow.solvers import TABLEAUS, integrate
+from tauflow.checks import finite, one_of
+from tauflow.solvers import GapSolver
 
 from .base import AbstractHoistedCell, Hoisted
 from .ct_rnn import CTRNNCell
@@ -53,17 +53,20 @@ class ODELSTMCell(AbstractHoistedCell):
 
     Differs from the paper: its forget bias is 1, that of the TensorFlow code 3, that of the PyTorch
     code 0. Algorithm 1 starts from the old h, as the first form; Table 1 has the second. The
-    PyTorch code's adaptive solver hands the rows of a batch each other's gaps; the fixed-step
-    solvers do not, and only these are offered.
+    PyTorch code's adaptive solver hands the rows of a batch each other's gaps; here every row has
+    its own gap and its own steps.
 
     Args:
         input_size: features D per time point.
         hidden_size: neurons N.
         form: ``"tensorflow"`` or ``"torch"``.
-        solver: ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``; by default ``"euler"``
-            (``"tensorflow"``) or ``"rk4"`` (``"torch"``).
-        substeps: solver steps per sample; by default 4 or 3.
+        solver: ``"euler"``, ``"midpoint"``, ``"heun"``, ``"rk4"``, or an adaptive one such as
+            ``"dopri5"`` (needs ``tauflow[ode]``); by default ``"euler"`` (``"tensorflow"``) or
+            ``"rk4"`` (``"torch"``).
+        substeps: solver steps per sample, where they are fixed; by default 4 or 3.
         forget_bias: b_f, a constant, not a parameter; by default 3 or 0.
+        rtol: relative tolerance of an adaptive solver.
+        atol: its absolute tolerance.
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
@@ -77,12 +80,15 @@ class ODELSTMCell(AbstractHoistedCell):
         solver: str | None = None,
         substeps: int | None = None,
         forget_bias: float | None = None,
+        rtol: float = 1e-2,
+        atol: float = 1e-4,
     ) -> None:
         super().__init__(input_size, hidden_size)
         default = _FORMS[one_of(_FORMS, form=form)]
         self.form = form
-        self.solver = default.solver if solver is None else one_of(TABLEAUS, solver=solver)
-        self.substeps = default.substeps if substeps is None else at_least(1, substeps=substeps)
+        self.solver = default.solver if solver is None else solver
+        self.substeps = default.substeps if substeps is None else substeps
+        self.gap = GapSolver(self.solver, self.substeps, rtol, atol)
         self.forget_bias = (
             default.forget_bias if forget_bias is None else finite(forget_bias=forget_bias)
         )
@@ -91,7 +97,9 @@ class ODELSTMCell(AbstractHoistedCell):
         self.W_h = nn.Parameter(torch.empty(4 * N, N))
         self.b = nn.Parameter(torch.empty(4 * N))
         if form == "tensorflow":
-            self.flow = CTRNNCell(N, N, solver=self.solver, substeps=self.substeps)
+            self.flow = CTRNNCell(
+                N, N, solver=self.solver, substeps=self.substeps, rtol=rtol, atol=atol
+            )
         else:
             self.b_h = nn.Parameter(torch.empty(4 * N))
             self.W_1, self.W_2 = (nn.Parameter(torch.empty(N, N)) for _ in range(2))
@@ -147,6 +155,5 @@ class ODELSTMCell(AbstractHoistedCell):
         def field(at: Tensor) -> Tensor:
             return torch.addmm(self.b_2, torch.tanh(torch.addmm(self.b_1, at, first_T)), second_T)
 
-        tableau = TABLEAUS[self.solver]
-        h = integrate(field, u, dt, tableau=tableau, substeps=self.substeps)
+        h = self.gap.integrate(field, u, dt)
         return torch.cat([h, c], dim=-1)

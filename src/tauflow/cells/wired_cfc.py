@@ -45,6 +45,7 @@ class WiredCfCCell(AbstractCell):
     """
 
     paper: ClassVar[str] = "Hasani et al. 2022, Closed-form continuous-time neural networks"
+    takes_wiring = True
 
     def __init__(
         self,

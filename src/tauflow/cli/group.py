@@ -40,6 +40,6 @@ def how_to_continue(arguments: list[str]) -> str:
     words = ["tauflow", *arguments]
     if "run" in arguments[:2] and "--resume" not in arguments:
         words.append("--resume")
-    if "run" in arguments[:2] or "reproduce" in arguments[:2]:
+    if {"run", "reproduce", "search"} & set(arguments[:2]):
         return f"Every finished epoch is kept; continue with: {shlex.join(words)}"
     return f"Start again with: {shlex.join(words)}"

@@ -1,24 +1,59 @@
 """Lists of what there is: models, data sets, tables."""
 
-from tauflow.cells.catalog import MODELS
+import re
+from collections.abc import Sequence
+
 from tauflow.data import catalog
 from tauflow.experiments import list_experiments, load_experiment
 from tauflow.experiments.spec import READY
+from tauflow.models import ModelFacts, model_facts
 
-from .output import print_table, say
+from .output import print_markdown, print_table, say
+
+_INPUTS, _NEURONS = 18, 64
+_SHORT = {"missing features": "missing", "one output per sequence": "one output"}
+_LEGEND = """\
+I: input features. N: neurons, or latent dimensions. takes: with default options; missing: features
+marked by observed; wiring: in place of N; one output: per sequence, none per step.
+A cell is built with tauflow.build(name, I, N), a whole model with
+tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""
 
 
 def print_models(*, markdown: bool = False) -> None:
-    """Print the catalog of models, in Markdown if asked."""
-    headers = ("name", "model", "published in")
-    rows = [(entry.name, entry.title, entry.paper) for entry in MODELS.values()]
-    if not markdown:
-        print_table(headers, rows)
+    """Print the catalogs of cells and of whole models, in Markdown if asked."""
+    cells, whole = model_facts(_INPUTS, _NEURONS)
+    if markdown:
+        _print_markdown("cell", cells)
+        say("")
+        _print_markdown("whole model", whole)
         return
-    say("| " + " | ".join(headers) + " |")
-    say("| --- | --- | --- |")
-    for name, title, paper in rows:
-        say(f"| `{name}` | {title} | {paper} |")
+    for kind, facts in (("cell", cells), ("whole model", whole)):
+        print_table(
+            ("name", kind, "published in", f"parameters\nI={_INPUTS}, N={_NEURONS}", "takes"),
+            [(f.name, f.title, _year(f.paper), f"{f.parameters:,}", _short(f)) for f in facts],
+            numbers=(3,),
+            whole=(0, 3),
+        )
+    say(_LEGEND)
+
+
+def _print_markdown(kind: str, facts: Sequence[ModelFacts]) -> None:
+    count = f"parameters (I = {_INPUTS}, N = {_NEURONS})"
+    rows = [
+        (f"`{f.name}`", f.title, f.paper, f"{f.parameters:,}", ", ".join(f.takes) or "–")
+        for f in facts
+    ]
+    print_markdown(("name", kind, "published in", count, "takes"), rows, numbers=(3,))
+
+
+def _short(facts: ModelFacts) -> str:
+    """Return what a model takes in words that fit a terminal of 100 columns."""
+    return ", ".join(_SHORT.get(word, word) for word in facts.takes) or "–"
+
+
+def _year(paper: str) -> str:
+    """Return authors and years alone: whatever ends before the first title."""
+    return re.sub(r"(\d{4}), [^;]*", r"\1", paper)
 
 
 def print_data() -> None:
@@ -42,5 +77,8 @@ def print_experiments() -> None:
     for name in list_experiments():
         experiment = load_experiment(name)
         ready = [row.name for row in experiment.rows if row.status == READY]
-        rows.append((name, experiment.source, f"{len(ready)} of {len(experiment.rows)} rows"))
+        runs = f"{len(ready)} of {len(experiment.rows)} rows"
+        if experiment.command is not None:
+            runs = f"not trained; tauflow show {name}"
+        rows.append((name, experiment.source, runs))
     print_table(("name", "published in", "can be run"), rows)

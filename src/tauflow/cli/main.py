@@ -21,6 +21,11 @@ app.add_typer(data_app, name="data")
 
 Results = Annotated[Path, typer.Option("--results", help="Folder of results and reports.")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of checkpoints and logs.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
+]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 
 
@@ -66,7 +71,7 @@ def common(
 def run(
     task: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
-    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons.")] = 64,
+    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
     epochs: Epochs = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
@@ -111,17 +116,22 @@ def reproduce(
     models: Annotated[str, typer.Option(help="Rows, separated by commas; all by default.")] = "",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
     epochs: Epochs = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
+    jobs: Jobs = 1,
+    budget: Budget = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
 ) -> None:
-    """Measure a published table again; what is finished already is not run again."""
+    """Measure a published table again; what is finished already is not run again.
+
+    The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
+    """
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
     from tauflow.experiments.report import write_grid_reports
 
     from .lists import print_experiments
-    from .output import print_grid, print_reports, say
+    from .options import seconds_or_none
+    from .output import end_with, print_grid, print_reports, say
 
     if table is None:
         print_experiments()
@@ -132,14 +142,81 @@ def reproduce(
         seeds=seeds,
         epochs=epochs,
         jobs=jobs,
+        budget=seconds_or_none(budget),
         results_dir=results,
         runs_dir=runs,
         say=say,
     )
     print_grid(grid)
     print_reports(write_grid_reports(grid, results_dir=results, runs_dir=runs))
-    if grid.failures:
-        raise typer.Exit(1)
+    end_with(grid.outcome)
+
+
+@app.command()
+def search(
+    table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
+    row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
+    grid: Annotated[
+        Path | None, typer.Option(help="A TOML file with a table [grid] of lists of values.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each point.")] = 1,
+    confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
+    epochs: Epochs = None,
+    jobs: Jobs = 1,
+    budget: Budget = None,
+    results: Results = Path("results"),
+    runs: Runs = Path("runs"),
+) -> None:
+    """Choose settings from a grid by their validation score; exit codes are those of reproduce.
+
+    What is varied comes from --grid, --vary or both.
+    """
+    from tauflow.experiments import grid_search, load_experiment
+    from tauflow.experiments.grid import load_grid
+
+    from .found import print_search
+    from .options import key_values, seconds_or_none
+    from .output import end_with, say
+
+    given: dict[str, Any] = {} if grid is None else load_grid(grid)
+    found = grid_search(
+        load_experiment(table),
+        row,
+        {**given, **key_values(vary or [], option="--vary")},
+        seeds=seeds,
+        confirm=confirm,
+        epochs=epochs,
+        jobs=jobs,
+        budget=seconds_or_none(budget),
+        results_dir=results,
+        runs_dir=runs,
+        say=say,
+    )
+    print_search(found)
+    end_with(found.outcome)
+
+
+@app.command()
+def report(
+    tables: Annotated[
+        list[Path] | None, typer.Argument(help="TOML files of tables of your own.")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write one report on all results: every table, ours beside published, with plots."""
+    from tauflow.experiments.survey import survey
+    from tauflow.experiments.survey_report import write_survey
+
+    from .found import print_survey
+    from .output import print_reports
+
+    found = survey(results, tables or ())
+    print_survey(found)
+    print_reports(write_survey(found, results))
 
 
 @app.command()

@@ -1,13 +1,16 @@
-"""Read ``key=value`` arguments."""
+"""Read arguments: ``key=value``, and spans of time."""
 
 import json
 from typing import Any
 
 from tauflow.errors import ArgumentError
+from tauflow.experiments.timespan import seconds_in
+
+_EXAMPLES = {"--option": "backbone_layers=2", "--vary": "recipe.lr=[0.001,0.01]"}
 
 
-def key_values(texts: list[str]) -> dict[str, Any]:
-    """Return the options that ``key=value`` texts give.
+def key_values(texts: list[str], *, option: str = "--option") -> dict[str, Any]:
+    """Return what the ``key=value`` texts of an option give.
 
     Values are read as JSON (numbers, true, false, null, lists); anything else is a string.
 
@@ -20,11 +23,11 @@ def key_values(texts: list[str]) -> dict[str, Any]:
         key = key.strip().replace("-", "_")
         if not sign or not key:
             raise ArgumentError(
-                f"--option {text!r} is not of the form key=value. "
-                "Write for example --option backbone_layers=2."
+                f"{option} {text!r} is not of the form key=value. Write for example "
+                f"{option} {_EXAMPLES[option]}."
             )
         if key in options:
-            raise ArgumentError(f"--option {key} is given twice. Leave one of them out.")
+            raise ArgumentError(f"{option} {key} is given twice. Leave one of them out.")
         options[key] = _value(value.strip())
     return options
 
@@ -37,3 +40,12 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def seconds_or_none(text: str | None) -> float | None:
+    """Return the seconds of a time span such as ``"30min"``, if one is given.
+
+    Raises:
+        ArgumentError: the text is not a time span.
+    """
+    return None if text is None else seconds_in(text)

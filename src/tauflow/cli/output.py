@@ -4,16 +4,20 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from tauflow.experiments import table
 from tauflow.experiments.report import RUN_HEADERS
-from tauflow.experiments.reproduce import Grid, duration
+from tauflow.experiments.reproduce import Grid
 from tauflow.experiments.results import RunRecord
+from tauflow.experiments.schedule import Outcome
 from tauflow.experiments.task import TaskRun
+from tauflow.experiments.timespan import duration
 
 _FILE_WIDTH = 140
+UNFINISHED = 75
+"""Exit code when the budget left runs over: EX_TEMPFAIL of BSD's sysexits, "try again later"."""
 
 
 def say(text: str) -> None:
@@ -28,6 +32,7 @@ def print_table(
     title: str | None = None,
     caption: str | None = None,
     numbers: Iterable[int] = (),
+    whole: Iterable[int] = (),
 ) -> None:
     """Print rows under headers.
 
@@ -37,11 +42,14 @@ def print_table(
         title: line above.
         caption: line below; not folded to the width of the table.
         numbers: positions of the columns to align to the right.
+        whole: positions of the columns never to fold, however narrow the terminal.
     """
-    right = set(numbers)
+    right, unfolded = set(numbers), set(whole)
     drawn = Table(title=title, title_justify="left")
     for position, header in enumerate(headers):
-        drawn.add_column(header, justify="right" if position in right else "left")
+        justify: JustifyMethod = "right" if position in right else "left"
+        keep = position in unfolded
+        drawn.add_column(header, justify=justify, no_wrap=keep, overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     # A file or a pipe has no width of its own; the default of 80 would fold most tables.
@@ -50,8 +58,24 @@ def print_table(
         say(caption)
 
 
+def print_markdown(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()
+) -> None:
+    """Print a table in Markdown.
+
+    Args:
+        headers: of the columns.
+        rows: their texts.
+        numbers: positions of the columns to align to the right.
+    """
+    right = set(numbers)
+    rule = ["---:" if position in right else "---" for position in range(len(headers))]
+    for row in (headers, rule, *rows):
+        say(f"| {' | '.join(row)} |")
+
+
 def print_grid(grid: Grid) -> None:
-    """Print ours beside published, and what failed."""
+    """Print ours beside published."""
     print_table(
         table.HEADERS,
         [table.cells(entry) for entry in table.lines(grid)],
@@ -59,8 +83,6 @@ def print_grid(grid: Grid) -> None:
         caption=table.caption(grid),
         numbers=range(1, 6),
     )
-    for record in grid.failures:
-        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
 
 
 def print_run(run: TaskRun) -> None:
@@ -91,3 +113,18 @@ def print_reports(paths: Iterable[Path]) -> None:
     """Print where reports are."""
     for path in paths:
         say(f"Report: {path.resolve()}")
+
+
+def end_with(outcome: Outcome) -> None:
+    """Say what failed and what is left, and end the program with a code that tells it too.
+
+    Raises:
+        SystemExit: with 75 if the budget left runs over, else with 1 if a run failed.
+    """
+    for record in outcome.failures:
+        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
+    if outcome.unfinished:
+        print(outcome.what_is_left(), file=sys.stderr)
+        raise SystemExit(UNFINISHED)
+    if outcome.failures:
+        raise SystemExit(1)

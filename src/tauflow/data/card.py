@@ -1,5 +1,6 @@
 """What a data set is, and what loading one gives."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ class DatasetCard:
         name: name in the catalog.
         title: name for people, short enough for a plot's title.
         task: ``"regress"``, ``"classify"`` (integer classes) or ``"binary"`` (0 or 1, one logit).
-        input_size: features per step.
+        input_size: features per step; of images, their pixels times their channels.
         target_size: values, classes or logits that a model has to give.
         time_unit: what a gap of 1 means.
         sizes: number of training, validation and test sequences; 0 without a validation part.
@@ -30,9 +31,18 @@ class DatasetCard:
         metric: name of the metric to report.
         targets: a name for each of the ``target_size`` values, for plots; may be left out.
         per_step: whether there is a target at every step, rather than one per sequence.
+        forecast: whether the targets are later values of the first ``target_size`` inputs, so that
+            "nothing changes" is a prediction to compare with.
+        image_size: (channels, height, width) of inputs that are images; ``None`` for features.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
-        files: SHA-256 of every file, by name.
+        files: SHA-256 of every file, by name; empty for a file whose digest nobody publishes, so
+            that the loader checks what it holds.
+        repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
+            ``folder`` they do as well as ``files``; they have no address to download from.
+        streamed: whether a file is too large to be held in memory while it is downloaded.
+        vocabulary: number of token ids, for data whose x holds an id per step, (B, T, 1) of
+            integers, and is to be embedded; 0 for features.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
     """
 
@@ -50,19 +60,35 @@ class DatasetCard:
     metric: str
     targets: tuple[str, ...] = ()
     per_step: bool = True
+    forecast: bool = False
+    image_size: tuple[int, int, int] | None = None
     folder: str = ""
     base_url: str = ""
     files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    streamed: bool = False
+    vocabulary: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         one_of(TASKS, task=self.task)
         at_least(1, input_size=self.input_size)
         at_least(1, target_size=self.target_size)
+        at_least(0, vocabulary=self.vocabulary)
         if self.targets and len(self.targets) != self.target_size:
             raise ArgumentError(
                 f"targets must name each of the {self.target_size} target values, got "
                 f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
+            )
+        if self.forecast and self.target_size > self.input_size:
+            raise ArgumentError(
+                f"forecast=True says that targets are later values of the inputs, but there are "
+                f"{self.target_size} targets and {self.input_size} inputs."
+            )
+        if self.image_size is not None and math.prod(self.image_size) != self.input_size:
+            raise ArgumentError(
+                f"input_size={self.input_size} is not that of images of {self.image_size}, "
+                f"{math.prod(self.image_size)}."
             )
 
     @property

@@ -10,8 +10,25 @@ from tauflow.registry import Registry, nearest
 
 from . import store
 from .card import DatasetCard, TaskData
+from .real.character_trajectories import (
+    CHARACTER_TRAJECTORIES,
+    load_character_trajectories,
+)
+from .real.gesture import GESTURE, load_gesture
 from .real.half_cheetah import HALF_CHEETAH, load_half_cheetah
+from .real.har import HAR, load_har
+from .real.imdb import IMDB, load_imdb
+from .real.mnist import EVENT_MNIST, SEQ_MNIST, load_event_mnist, load_seq_mnist
+from .real.occupancy import OCCUPANCY, load_occupancy
+from .real.ozone import OZONE, load_ozone
+from .real.person_activity import PERSON_ACTIVITY, load_person_activity
+from .real.physionet2012 import PHYSIONET2012, load_physionet2012
+from .real.power import POWER, POWER_HOURLY, load_power, load_power_hourly
+from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
+from .real.traffic import TRAFFIC, load_traffic
 from .real.walker2d import WALKER2D, load_walker2d
+from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
+from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
 
@@ -107,3 +124,19 @@ register(HALF_CHEETAH, load_half_cheetah)
 register(WALKER2D, load_walker2d)
 register(XOR_DENSE, load_xor_dense)
 register(XOR_EVENT, load_xor_event)
+register(SEQ_MNIST, load_seq_mnist)
+register(EVENT_MNIST, load_event_mnist)
+register(GESTURE, load_gesture)
+register(OCCUPANCY, load_occupancy)
+register(OZONE, load_ozone)
+register(TRAFFIC, load_traffic)
+register(POWER, load_power)
+register(POWER_HOURLY, load_power_hourly)
+register(HAR, load_har)
+register(PERSON_ACTIVITY, load_person_activity)
+register(PHYSIONET2012, load_physionet2012)
+register(IMDB, load_imdb)
+register(CHARACTER_TRAJECTORIES, load_character_trajectories)
+register(SPEECH_COMMANDS, load_speech_commands)
+register(FLIP_FLOP, load_flip_flop)
+register(ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck)

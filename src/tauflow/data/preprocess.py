@@ -1,10 +1,14 @@
 """Turn recordings into windows and gaps. Elapsed time is made here, once, and nowhere else."""
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.checks import at_least
 from tauflow.errors import DataError, TimeError
+
+G = TypeVar("G", bound=np.generic)
 
 
 def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -14,10 +18,10 @@ def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     kept begins with 1.
 
     Args:
-        positions: (T,), increasing, 0 for the first step of the recording.
+        positions: (..., T), increasing, 0 for the first step of the recording.
 
     Returns:
-        Gaps, (T,), at least 1.
+        Gaps, (..., T), at least 1.
 
     Raises:
         TimeError: positions do not increase, or are negative.
@@ -55,7 +59,16 @@ def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
 
 
-def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[np.float32]:
+def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return each gap one step late, the first two being the first: a known error in print.
+
+    Args:
+        gaps: (..., T).
+    """
+    return np.concatenate([gaps[..., :1], gaps[..., :-1]], axis=-1)
+
+
+def windows(sequence: NDArray[G], length: int, stride: int) -> NDArray[G]:
     """Cut a recording into overlapping windows.
 
     Windows start at ``range(0, n - length, stride)``. As in the published protocols, a window that
@@ -72,7 +85,7 @@ def windows(sequence: NDArray[np.float32], length: int, stride: int) -> NDArray[
     at_least(1, length=length)
     at_least(1, stride=stride)
     starts = np.arange(0, len(sequence) - length, stride)
-    cut: NDArray[np.float32] = sequence[starts[:, None] + np.arange(length)]
+    cut: NDArray[G] = sequence[starts[:, None] + np.arange(length)]
     return cut
 
 

@@ -6,7 +6,7 @@ variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import resources
@@ -19,6 +19,7 @@ from .card import DatasetCard
 DATA_VARIABLE = "TAUFLOW_DATA"
 _CONNECTIONS = 8
 _ATTEMPTS = 2
+_BLOCK = 1 << 20
 
 
 def read_checksums(name: str) -> dict[str, str]:
@@ -47,13 +48,15 @@ def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
 
 def find(card: DatasetCard, root: str | Path | None = None) -> Path | None:
     """Return the first folder that holds all files of a data set, without opening them."""
-    return next((place for place in places(card, root) if not _missing(card, place)), None)
+    return next((place for place in places(card, root) if _held(card, place) is not None), None)
 
 
 def locate(
     card: DatasetCard, root: str | Path | None = None, *, download: bool = True
 ) -> list[Path]:
     """Return the verified files of a data set, sorted by name.
+
+    They are the published files or, in a folder that has those instead, the repacked ones.
 
     Args:
         card: the data set.
@@ -74,21 +77,39 @@ def locate(
             )
             raise _not_found(card, missing, [folder, *others], why)
         _fetch(card, missing, folder)
-    paths = [folder / name for name in sorted(card.files)]
+    files = _held(card, folder) or card.files
+    paths = [folder / name for name in sorted(files)]
     for path in paths:
-        verify(path, card.files[path.name], card.name)
+        verify(path, files[path.name], card.name)
     return paths
 
 
 def verify(path: Path, sha256: str, dataset: str) -> None:
-    """Raise :class:`ChecksumError` unless a file has the given SHA-256."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    """Raise :class:`ChecksumError` unless a file has the given SHA-256, or none is published."""
+    digest = sha256_of(path) if sha256 else ""
     if digest != sha256:
         raise ChecksumError(
             f"{path} is damaged or changed: it has {path.stat().st_size} bytes with SHA-256 "
             f"{digest[:12]}..., expected {sha256[:12]}.... Delete it, then get it again with "
             f"'tauflow data get {dataset}'."
         )
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file of any size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _held(card: DatasetCard, folder: Path) -> Mapping[str, str] | None:
+    """Return the set of files that a folder holds whole, the published one first."""
+    if not _missing(card, folder):
+        return card.files
+    whole = card.repacked and all((folder / name).is_file() for name in card.repacked)
+    return card.repacked if whole else None
 
 
 def _missing(card: DatasetCard, folder: Path) -> list[str]:
@@ -111,11 +132,10 @@ def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    remote = pooch.create(
-        folder, card.base_url, registry=dict(card.files), retry_if_failed=_ATTEMPTS
-    )
-    # pooch leaves the connection of a streamed download open when it fails; these files are small.
-    whole = pooch.HTTPDownloader(stream=False)
+    digests = {name: sha256 or None for name, sha256 in card.files.items()}
+    remote = pooch.create(folder, card.base_url, registry=digests, retry_if_failed=_ATTEMPTS)
+    # pooch leaves the connection of a streamed download open when it fails; most files are small.
+    whole = pooch.HTTPDownloader(stream=card.streamed)
     try:
         _fetch_all(partial(remote.fetch, downloader=whole), names, card.title)
     except OSError as error:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses.
-_BLUE, _ORANGE, _GREY, _INK = "#0072B2", "#E69F00", "#9AA5B1", "#1F2933"
+BLUE, ORANGE, GREY, INK = "#0072B2", "#E69F00", "#9AA5B1", "#1F2933"
 _STYLE: dict[Any, object] = {  # matplotlib types its keys as literals
     "font.size": 9,
-    "text.color": _INK,
+    "text.color": INK,
     "axes.edgecolor": "#CBD2D9",
     "axes.labelcolor": "#52606D",
     "axes.titlesize": 10,
@@ -77,7 +77,7 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
     columns = min(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     size = (9.6, 3.4) if len(panels) == 1 else (9.6, 2.7 * rows)
-    with _canvas(size) as canvas:
+    with canvas_of(size) as canvas:
         grid = canvas.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_curves(axes, panel, metric)
@@ -85,8 +85,8 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
             axes.set_visible(False)
         for axes in grid[:, 0]:
             axes.set_ylabel(unit(metric))
-        _legend(canvas, list(grid.flat)[: len(panels)])
-        uri = _uri(canvas)
+        shared_legend(canvas, list(grid.flat)[: len(panels)])
+        uri = uri_of(canvas)
     several = any(len(panel.records) > 1 for panel in panels)
     caption = "Scores after each epoch." + (" Shaded: range over seeds." if several else "")
     if any(panel.spread for panel in panels):
@@ -97,7 +97,7 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
 def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str) -> Picture:
     """Draw truth and prediction: a column for each sequence, a row for each feature."""
     features = len(samples[0].truth)
-    with _canvas((9.6, 1.7 * features + 0.6)) as canvas:
+    with canvas_of((9.6, 1.7 * features + 0.6)) as canvas:
         grid = canvas.subplots(features, len(samples), squeeze=False, sharex="col", sharey="row")
         for column, drawn in enumerate(samples):
             for feature in range(features):
@@ -106,7 +106,7 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
                     drawn.time,
                     drawn.truth[feature],
                     "o-",
-                    color=_INK,
+                    color=INK,
                     markersize=2.4,
                     linewidth=0.6,
                     label="truth",
@@ -114,7 +114,7 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
                 axes.plot(
                     drawn.time,
                     drawn.predicted[feature],
-                    color=_BLUE,
+                    color=BLUE,
                     linewidth=1.8,
                     alpha=0.85,
                     label="prediction",
@@ -123,8 +123,8 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
             grid[-1, column].set_xlabel(f"time of the newest input, {time_unit}")
         for feature in range(features):
             grid[feature, 0].set_ylabel(names[feature])
-        _legend(canvas, [grid[0, 0]])
-        uri = _uri(canvas)
+        shared_legend(canvas, [grid[0, 0]])
+        uri = uri_of(canvas)
     return Picture("Predictions against truth", "", uri)
 
 
@@ -132,7 +132,7 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     scale = 100.0 if metric in FRACTIONS else 1.0
-    for key, colour, name in (("valid", _ORANGE, "validation"), ("test", _BLUE, "test")):
+    for key, colour, name in (("valid", ORANGE, "validation"), ("test", BLUE, "test")):
         series = [[row[key] for row in record.history] for record in panel.records]
         series = [values for values in series if values and None not in values]
         if not series:
@@ -149,13 +149,13 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
             axes.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
     for record in panel.records:
         if record.best_epoch is not None and record.test is not None:
-            axes.plot(record.best_epoch, scale * record.test, "o", color=_BLUE, markersize=5)
+            axes.plot(record.best_epoch, scale * record.test, "o", color=BLUE, markersize=5)
     if panel.level is not None:
         level = scale * panel.level
-        axes.axhline(level, color=_INK, linewidth=1.1, linestyle="--", label=panel.level_name)
+        axes.axhline(level, color=INK, linewidth=1.1, linestyle="--", label=panel.level_name)
         if panel.spread:
             half = scale * panel.spread
-            axes.axhspan(level - half, level + half, color=_GREY, alpha=0.25, linewidth=0)
+            axes.axhspan(level - half, level + half, color=GREY, alpha=0.25, linewidth=0)
     axes.set_title(panel.title)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -173,7 +173,7 @@ def _log_axis(axes: "Axes") -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
+def shared_legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
     """Put one legend for all panels above them."""
     entries: dict[str, Any] = {}
     for axes in every:
@@ -185,7 +185,8 @@ def _legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
 
 
 @contextmanager
-def _canvas(size: tuple[float, float]) -> Iterator["Canvas"]:
+def canvas_of(size: tuple[float, float]) -> Iterator["Canvas"]:
+    """Yield an empty figure of some width and height, in inches, in the style of the reports."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -193,7 +194,8 @@ def _canvas(size: tuple[float, float]) -> Iterator["Canvas"]:
         yield Figure(figsize=size, layout="constrained")
 
 
-def _uri(canvas: "Canvas") -> str:
+def uri_of(canvas: "Canvas") -> str:
+    """Return a figure as the data URI of an SVG; one figure always gives the same bytes."""
     file = io.BytesIO()
     canvas.savefig(file, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode()

@@ -3,11 +3,13 @@
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
 from tauflow.registry import nearest
 
-from .spec import Experiment, experiment_from_dict
+from .parse import experiment_from_dict
+from .spec import Experiment
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,24 +39,35 @@ def load_experiment(name: str | Path) -> Experiment:
         SpecificationError: the file is not TOML, or not an experiment.
     """
     if isinstance(name, Path) or name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise DataNotFoundError(f"there is no specification file {path}; check the path.")
-        return _parse(path.read_text(encoding="utf-8"), str(path))
+        return experiment_from_dict(read_toml(name), str(name))
     known = list_experiments()
     if name not in known:
         raise UnknownNameError(
             f"unknown experiment {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
         )
     packaged = resources.files("tauflow.experiments") / "specs" / f"{name}.toml"
-    return _parse(packaged.read_text(encoding="utf-8"), f"{name}.toml")
+    where = f"{name}.toml"
+    return experiment_from_dict(_parse(packaged.read_text(encoding="utf-8"), where), where)
 
 
-def _parse(text: str, where: str) -> Experiment:
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        SpecificationError: the file is not TOML.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataNotFoundError(f"there is no specification file {file}; check the path.")
+    return _parse(file.read_text(encoding="utf-8"), str(file))
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        table = tomllib.loads(text)
+        content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecificationError(
             f"{where} is not valid TOML: {error}. Correct that line."
         ) from error
-    return experiment_from_dict(table, where)
+    return content

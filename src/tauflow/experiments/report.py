@@ -1,8 +1,8 @@
 """Reports: a table in Markdown, and a self-contained HTML page with curves and predictions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from tauflow.training.metrics import METRICS
 
 from . import table
 from .figures import Curves, Picture, learning_curves, predictions
-from .reproduce import Grid, describe, duration
-from .results import RunRecord
+from .reproduce import Grid
+from .results import RunRecord, describe
 from .run import job_of, load_part
 from .samples import sample, trained_model
-from .spec import READY, Row
+from .spec import Row
+from .timespan import duration
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -105,7 +106,7 @@ def grid_markdown(grid: Grid) -> str:
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]
-    environment = ", ".join(f"{key} {value}" for key, value in _environment(grid.records))
+    environment = ", ".join(f"{key} {value}" for key, value in environment_of(grid.records))
     return (
         "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip()
         + "\n"
@@ -115,18 +116,8 @@ def grid_markdown(grid: Grid) -> str:
 def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
     experiment = grid.experiment
     rows = [row for row in experiment.rows if grid.of(row)]
-    pictures = []
+    pictures = [_part_curves(grid, same) for same in _by_part(rows)]
     if rows:
-        panels = [
-            Curves(
-                table.title(row),
-                grid.of(row),
-                level=row.published.mean,
-                spread=row.published.std,
-            )
-            for row in rows
-        ]
-        pictures.append(learning_curves(panels, experiment.metric))
         pictures += _grid_samples(grid, rows, runs_dir, data_dir)
     kinds = {True: "ours", False: "absent"}
     return Page(
@@ -140,27 +131,42 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
         numbers=range(1, 6),
         caption=table.caption(grid),
         configurations=[(table.title(row), _settings(grid.of(row)[0].config)) for row in rows],
-        environment=_environment(grid.records),
+        environment=environment_of(grid.records),
         pictures=pictures,
         notes=experiment.notes,
         failures=[describe(record) for record in grid.failures],
     )
 
 
+def _by_part(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each part, which share data and metric."""
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(row.part.name, []).append(row)
+    return list(parts.values())
+
+
+def _part_curves(grid: Grid, rows: Sequence[Row]) -> Picture:
+    panels = [
+        Curves(row.title, grid.of(row), level=row.published.mean, spread=row.published.std)
+        for row in rows
+    ]
+    picture = learning_curves(panels, rows[0].metric)
+    part = rows[0].part.name
+    return replace(picture, title=f"{picture.title}, {part}") if part else picture
+
+
 def _grid_samples(
     grid: Grid, rows: Sequence[Row], runs_dir: Path, data_dir: Path | None
 ) -> list[Picture]:
     """Draw predictions of the best run whose weights are still there."""
-    sign = -1 if METRICS[grid.experiment.metric].higher_is_better else 1
-    best_first = sorted(
-        (record for row in rows for record in grid.of(row) if record.test is not None),
-        key=lambda record: sign * (record.test or 0.0),
-    )
+    records = [record for row in rows for record in grid.of(row) if record.test is not None]
+    best_first = sorted(records, key=_worse)
     for record in best_first:
         row = grid.experiment.row(record.row)
-        if row.status != READY:
-            continue
-        job = job_of(grid.experiment, row, record.seed, epochs=grid.epochs)
+        job = job_of(
+            grid.experiment, row, record.seed, epochs=grid.epochs, setting=grid.setting(row)
+        )
         directory = job.directory(runs_dir)
         if not directory.is_dir():
             continue
@@ -180,6 +186,12 @@ def _grid_samples(
     return []
 
 
+def _worse(record: RunRecord) -> float:
+    """Return a number that is larger for worse runs."""
+    score = record.test or 0.0
+    return -score if METRICS[record.metric].higher_is_better else score
+
+
 def feature_names(card: DatasetCard, count: int) -> list[str]:
     """Return the names of the first target features; numbers for a data set that names none."""
     return list(card.targets[:count]) or [f"feature {number}" for number in range(count)]
@@ -187,11 +199,12 @@ def feature_names(card: DatasetCard, count: int) -> list[str]:
 
 def write_page(page: Page, path: Path) -> None:
     """Write a report as one HTML file that needs nothing else."""
-    write_atomically(path, _template().render(page=page).encode())
+    write_atomically(path, template("report.html.j2").render(page=page).encode())
 
 
-@lru_cache(maxsize=1)
-def _template() -> "Template":
+@cache
+def template(name: str) -> "Template":
+    """Return one of the packaged templates."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -201,7 +214,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def _settings(config: Mapping[str, Any]) -> Pairs:
@@ -218,7 +231,7 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
     return pairs
 
 
-def _environment(records: Sequence[RunRecord]) -> Pairs:
+def environment_of(records: Sequence[RunRecord]) -> Pairs:
     """Say where runs were made; several values of one fact are all named."""
     facts: dict[str, list[str]] = {}
     for record in records:
@@ -277,7 +290,7 @@ def run_page(
         caption=f"{table.unit(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
         configurations=[(record.row, _settings(record.config))],
-        environment=_environment([record]),
+        environment=environment_of([record]),
         tiles=[
             (f"test {table.unit(metric)}", table.show_number(record.test, metric)),
             ("parameters", f"{record.parameters:,}"),

@@ -18,8 +18,12 @@ import torch
 
 from tauflow.errors import DataError
 
+from .timespan import duration
+
 DONE = "done"
 FAILED = "failed"
+STOPPED = "stopped"
+"""Status of a run whose time was up; such a record is never kept in a file."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class RunRecord:
         seed: seed of weights, shuffling and dropout.
         config: everything that decides the result; see :func:`config_of`.
         config_hash: hash of ``config``, by which a finished run is found again.
-        status: ``"done"`` or ``"failed"``.
+        status: ``"done"``, ``"failed"`` or ``"stopped"``.
         error: why it failed.
         metric: name of the metric of the scores.
         valid: validation score at the selected epoch.
@@ -72,6 +76,11 @@ class RunRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def key(self) -> str:
+        """What it is found again by: two rows of a table may have the same configuration."""
+        return f"{self.row} {self.config_hash}"
+
     def to_json(self) -> str:
         """Return the record as one line."""
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -81,6 +90,24 @@ class RunRecord:
         """Read a record back."""
         values = json.loads(line)
         return cls(**{**values, "history": tuple(values.get("history", ()))})
+
+
+def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
+    """Return one line about a finished or failed run.
+
+    Args:
+        record: the run.
+        name: what to call it; by default by its row and seed.
+        part: whose score to tell, ``"test"`` or ``"valid"``.
+    """
+    name = name or f"{record.row}, seed {record.seed}"
+    if record.status == FAILED:
+        return f"{name}: FAILED: {record.error}"
+    score = record.test if part == "test" else record.valid
+    return (
+        f"{name}: {part} {record.metric} {score:.4g} at epoch {record.best_epoch} "
+        f"of {record.epochs}, {duration(record.seconds or 0.0)}"
+    )
 
 
 def config_of(

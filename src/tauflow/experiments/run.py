@@ -1,8 +1,7 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
 import inspect
-import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -11,19 +10,19 @@ from typing import Any
 
 import torch
 
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.models.sequence_model import SequenceModel
-from tauflow.sequence import build
+from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
+from tauflow.sequence import SequenceModule, build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
-from .results import DONE, FAILED, RunRecord
-from .spec import Experiment, ModelSpec, Part, Row
+from .results import DONE, RunRecord
+from .spec import Experiment, ModelSpec, Part, Row, Setting
 
 RECORD_FILE = "record.json"
 
@@ -41,6 +40,7 @@ class Job:
         loss: name of the loss.
         metric: name of the metric.
         seed: seed of weights, shuffling and dropout.
+        label: what tells it from other jobs of its row, for people.
     """
 
     experiment: str
@@ -51,6 +51,13 @@ class Job:
     loss: str
     metric: str
     seed: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in lines and lists."""
+        label = f" ({self.label})" if self.label else ""
+        return f"{self.row}{label}, seed {self.seed}"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -76,6 +83,11 @@ class Job:
         recipe.pop("eval_batch_size", None)
         return results.config_hash({**self.config, "recipe": recipe, "model": _changed(self.model)})
 
+    @property
+    def key(self) -> str:
+        """The key of its record."""
+        return f"{self.row} {self.hash}"
+
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""
         row = self.row.replace("/", "-")
@@ -100,28 +112,36 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     return replace(recipe, epochs=epochs, score_last_epoch=scored)
 
 
-def job_of(experiment: Experiment, row: Row, seed: int, *, epochs: int | None = None) -> Job:
+def job_of(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    *,
+    epochs: int | None = None,
+    setting: Setting | None = None,
+) -> Job:
     """Return the job of a row and a seed.
 
     Args:
         experiment: the table.
-        row: one of its rows; its model must exist.
+        row: one of its rows; it must be one that can be run.
         seed: 0 or larger.
         epochs: instead of the recipe's.
+        setting: one of those that the row searches; by default its own model and recipe.
     """
     if row.model is None or row.recipe is None:
         raise ArgumentError(
             f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
         )
-    recipe = row.recipe if epochs is None else shortened(row.recipe, epochs)
+    recipe = row.recipe if setting is None else setting.recipe
     return Job(
         experiment=experiment.name,
         row=row.name,
         part=row.part,
-        model=row.model,
-        recipe=recipe,
-        loss=experiment.loss,
-        metric=experiment.metric,
+        model=row.model if setting is None else setting.model,
+        recipe=recipe if epochs is None else shortened(recipe, epochs),
+        loss=row.loss,
+        metric=row.metric,
         seed=seed,
     )
 
@@ -137,19 +157,82 @@ def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None
     return load_task(name, root=data_dir, **dict(options))
 
 
-def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel:
+def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWholeModel:
     """Build a model whose input and output fit a data set.
 
-    It answers at every step if the data has a target at every step, else once per sequence.
+    It answers at every step if the data has a target at every step, else once per sequence. Tokens
+    are embedded. A model that predicts by itself comes as it is, all others with a linear readout.
+
+    Raises:
+        UnknownNameError: there is no such model.
+        OptionError: it has no such option, or is to embed tokens, but the data has features.
+        ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
+    card, entry = data.card, model_entry(spec.cell)
+    if card.image_size is not None:
+        raise ArgumentError(
+            f"{card.name} has images, {card.image_size}, for inputs, and {spec.cell!r} takes "
+            "features. Build a model with a convolutional head, and train it with tauflow.train."
+        )
+    if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
+        raise OptionError(
+            f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
+            "has features; leave them out."
+        )
+    if isinstance(entry, WholeModelEntry):
+        _check_whole_model(entry, card)
+        if entry.model.has_head:
+            return _model_with_head(entry, spec, card)
     options = dict(spec.options)
     size: int | AbstractWiring = spec.hidden_size
-    if "wiring" in options:
-        size = _wiring(options.pop("wiring"), spec.hidden_size)
-    body = build(
-        spec.cell, data.card.input_size, size, return_sequences=data.card.per_step, **options
+    width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
+    body: SequenceModule | AbstractWholeModel
+    if isinstance(entry, WholeModelEntry):
+        if entry.model.every_step:
+            options["return_sequences"] = card.per_step
+        body = entry.build(width, size, **options)
+    else:
+        if "wiring" in options:
+            size = _wiring(options.pop("wiring"), spec.hidden_size)
+        body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
+    return SequenceModel(
+        body,
+        card.target_size,
+        head_init=spec.head_init,
+        vocabulary=card.vocabulary,
+        embedding_dropout=spec.embedding_dropout,
     )
-    return SequenceModel(body, data.card.target_size, head_init=spec.head_init)
+
+
+def _check_whole_model(entry: WholeModelEntry, card: DatasetCard) -> None:
+    """Refuse data that a model cannot read, or whose targets it cannot give."""
+    kind = entry.model
+    if kind.takes_images or (kind.has_head and card.vocabulary):
+        takes = "images" if kind.takes_images else "features"
+        has = "tokens" if card.vocabulary else "features"
+        raise ArgumentError(
+            f"the model {entry.name!r} takes {takes}, but {card.name} has {has}. Choose another "
+            "model."
+        )
+    if card.per_step and not kind.every_step:
+        raise ArgumentError(
+            f"the model {entry.name!r} answers once per sequence, but {card.name} has a target at "
+            "every step. Choose another model, or a data set with one target per sequence."
+        )
+
+
+def _model_with_head(
+    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
+) -> AbstractWholeModel:
+    """Build a model that predicts by itself."""
+    if spec.head_init != "torch":
+        raise OptionError(
+            f"the model {entry.name!r} has a readout of its own; leave head_init out."
+        )
+    options = dict(spec.options)
+    if options.get("objective") != "reconstruction":
+        options |= {"classes": card.target_size, "per_step": card.per_step}
+    return entry.build(card.input_size, spec.hidden_size, **options)
 
 
 def _wiring(description: Any, hidden_size: int) -> AbstractWiring:
@@ -170,7 +253,8 @@ def execute(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
-) -> tuple[RunRecord, SequenceModel]:
+    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
     Args:
@@ -179,6 +263,7 @@ def execute(
         run_dir: where checkpoints, log and record go; nothing is written without it.
         resume: whether to continue from a checkpoint in ``run_dir``.
         progress: whether to draw a bar; by default on a terminal only.
+        after_epoch: called after every epoch, see :func:`tauflow.training.train`.
 
     Returns:
         The record and the model, which holds the selected weights.
@@ -198,9 +283,10 @@ def execute(
         run_dir=run_dir,
         resume=resume,
         progress=progress,
+        after_epoch=after_epoch,
     )
     record = RunRecord(
-        **_identity(job, started),
+        **identity(job, started),
         status=DONE,
         valid=trained.valid,
         test=trained.test,
@@ -228,7 +314,7 @@ def run_one(
     resume: bool = True,
     progress: bool | None = None,
 ) -> RunRecord:
-    """Run one row with one seed and return its record.
+    """Run one row with one seed, without the settings it searches, and return its record.
 
     Args:
         experiment: the table.
@@ -248,38 +334,8 @@ def run_one(
     return record
 
 
-def attempt(
-    job: Job, *, runs_dir: Path, data_dir: Path | None, threads: int | None, progress: bool | None
-) -> RunRecord:
-    """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
-
-    Args:
-        job: what to run.
-        runs_dir: folder under which the run has its own.
-        data_dir: folder of the data files.
-        threads: threads for torch in this process; ``None`` leaves them alone.
-        progress: whether to draw a bar; by default on a terminal only.
-    """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    run_dir = job.directory(runs_dir)
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    try:
-        data = load_part(job.part, data_dir)
-        record, _ = execute(job, data, run_dir=run_dir, resume=True, progress=progress)
-    except Exception as error:  # one run that fails must not take the others with it
-        run_dir.mkdir(parents=True, exist_ok=True)
-        (run_dir / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        return failure(job, f"{type(error).__name__}: {error}", started)
-    return record
-
-
-def failure(job: Job, message: str, started: str) -> RunRecord:
-    """Return the record of a run that failed."""
-    return RunRecord(**_identity(job, started), status=FAILED, error=message)
-
-
-def _identity(job: Job, started: str) -> dict[str, Any]:
+def identity(job: Job, started: str) -> dict[str, Any]:
+    """Return what the records of a job's runs begin with."""
     return {
         "experiment": job.experiment,
         "row": job.row,

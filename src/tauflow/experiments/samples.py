@@ -21,7 +21,7 @@ class Sample:
     Args:
         number: its position in the test part.
         time: time of each step, in the data set's unit.
-        truth: for each target feature its values.
+        truth: for each target feature its values, NaN where it is not known.
         predicted: for each target feature the model's values.
     """
 
@@ -61,10 +61,14 @@ def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int) ->
     valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
     gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
     time = gaps[valid].cumsum(0) - gaps[valid][0]
+    truth = batch.y[number]
+    if batch.y_mask is not None:
+        known = batch.y_mask[number].reshape(steps, -1)
+        truth = truth.masked_fill(~known, torch.nan)
     return Sample(
         number=number,
         time=time.tolist(),
-        truth=batch.y[number][valid].T[:features].tolist(),
+        truth=truth[valid].T[:features].tolist(),
         predicted=predicted[number][valid].T[:features].tolist(),
     )
 
@@ -95,9 +99,8 @@ def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
 def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
-    ``persistence``: what is to be predicted stays as it is; every regression data set of the
-    catalog puts the present values first among its inputs. ``training mean``: the mean target of
-    the training part; for two classes, ``most frequent class``.
+    ``persistence``, of a forecast: what is to be predicted stays as it is. ``training mean``: the
+    mean target of the training part; for classes, ``most frequent class``.
 
     Args:
         data: the data set.
@@ -108,14 +111,38 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """
     card, score = data.card, METRICS[metric]
     if card.task == "regress" and card.per_step:
-        mean = data.train.y.mean(dim=(0, 1)).expand_as(data.test.y)
+        mean = _mean_target(data.train).expand_as(data.test.y)
         found = [("training mean", float(score(mean, data.test)))]
-        if card.target_size <= card.input_size:
+        if card.forecast:
             present = data.test.x[..., : card.target_size]
             found.insert(0, ("persistence", float(score(present, data.test))))
         return found
+    if card.task == "regress":
+        mean = data.train.y.mean(dim=0).expand_as(data.test.y)
+        return [("training mean", float(score(mean, data.test)))]
+    if card.task == "classify" and metric == "accuracy":
+        common = torch.zeros(*data.test.y.shape, card.target_size)
+        common[..., _most_frequent(data.train)] = 1.0
+        return [("most frequent class", float(score(common, data.test)))]
     if card.task == "binary" and not card.per_step:
         side = 1.0 if float(data.train.y.float().mean()) > 0.5 else -1.0
         constant = torch.full((len(data.test), 1), side)
         return [("most frequent class", float(score(constant, data.test)))]
     return []
+
+
+def _mean_target(batch: SequenceBatch) -> Tensor:
+    """Return the mean of each target feature over the entries that count, (O,)."""
+    valid = batch.mask if batch.y_mask is None else batch.y_mask
+    if valid is None:
+        return batch.y.mean(dim=(0, 1))
+    weight = (valid if valid.ndim == batch.y.ndim else valid.unsqueeze(-1)).expand_as(batch.y)
+    total = batch.y.masked_fill(~weight, 0.0).sum(dim=(0, 1))
+    return total / weight.sum(dim=(0, 1)).clamp(min=1)
+
+
+def _most_frequent(batch: SequenceBatch) -> int:
+    """Return the class that most targets that count have."""
+    valid = batch.mask if batch.y_mask is None else batch.y_mask
+    y = batch.y if valid is None or batch.y.ndim == 1 else batch.y[valid]
+    return int(y.flatten().mode().values)

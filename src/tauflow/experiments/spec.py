@@ -1,15 +1,16 @@
-"""What an experiment is: frozen dataclasses, checked when built, made from plain dictionaries."""
+"""What an experiment is: frozen dataclasses, checked when built."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from tauflow.errors import OptionError, SpecificationError, TauflowError, UnknownNameError
+from tauflow.errors import OptionError, UnknownNameError
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
 READY = "ready"
 PLANNED = "not implemented yet"
+UNTRAINED = "not trained"
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,21 @@ class Published:
         mean: the mean over runs, in the metric's own unit (an accuracy is a fraction).
         std: its spread over runs, if given.
         n: number of runs, if stated.
+        below: all the paper says is that the number is below this.
+        above: all the paper says is that it is at least this.
+        figure: where the number is drawn, if it is not printed.
+        parameters: number of trainable parameters, if given.
         minutes_per_epoch: the paper's training time, if given.
         quoted: the source the paper took the number from, if it is not the paper's own.
     """
 
-    mean: float
+    mean: float | None = None
     std: float | None = None
     n: int | None = None
+    below: float | None = None
+    above: float | None = None
+    figure: str | None = None
+    parameters: int | None = None
     minutes_per_epoch: float | None = None
     quoted: str | None = None
 
@@ -45,12 +54,13 @@ class Accept:
     min: float | None = None
     abs: float | None = None
 
-    def holds(self, ours: float, published: float) -> bool:
+    def holds(self, ours: float, published: float | None) -> bool:
         """Whether ``ours`` passes every bound that is set."""
+        near = self.abs is None or (published is not None and abs(ours - published) <= self.abs)
         return (
-            (self.max is None or ours <= self.max)
+            near
+            and (self.max is None or ours <= self.max)
             and (self.min is None or ours >= self.min)
-            and (self.abs is None or abs(ours - published) <= self.abs)
         )
 
     def __str__(self) -> str:
@@ -64,10 +74,13 @@ class ModelSpec:
     """A model of the catalog with its size and options.
 
     Args:
-        cell: its name in the catalog.
-        hidden_size: neurons.
+        cell: its name in the catalog of cells, or in that of whole models.
+        hidden_size: neurons, or latent dimensions.
         head_init: how the linear readout is drawn, see
             :class:`tauflow.models.sequence_model.SequenceModel`.
+        embedding_size: length of the vector of a token, if the data has tokens; by default
+            ``hidden_size``.
+        embedding_dropout: dropout on those vectors.
         options: everything else that its constructor takes; ``wiring`` is a description for
             :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
 
@@ -78,12 +91,16 @@ class ModelSpec:
     cell: str
     hidden_size: int
     head_init: str = "torch"
+    embedding_size: int | None = None
+    embedding_dropout: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         places = {
             "input_size": "follows from the data set",
             "return_sequences": "follows from the data set",
+            "classes": "follows from the data set",
+            "per_step": "follows from the data set",
             "hidden_size": "is given beside the options",
         }
         for name in self.options:
@@ -97,13 +114,28 @@ class Part:
 
     Args:
         name: how rows are told apart, e.g. ``"event"`` in ``"cfc/event"``; may be empty.
-        dataset: name in the data catalog.
+        dataset: name in the data catalog; empty for what is not trained.
         options: options of its loader.
     """
 
     name: str
     dataset: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of the settings among which a row chooses the best.
+
+    Args:
+        label: what tells it from the others, in words.
+        model: what is trained.
+        recipe: how.
+    """
+
+    label: str
+    model: ModelSpec
+    recipe: Recipe
 
 
 @dataclass(frozen=True)
@@ -115,9 +147,14 @@ class Row:
         title: the model as the paper calls it.
         part: its data set.
         published: the paper's number.
-        recipe: how it is trained; ``None`` for planned rows.
-        model: what is trained; ``None`` for planned rows.
+        loss: name in the losses' registry.
+        metric: name in the metrics' registry, of the published number.
+        recipe: how it is trained; ``None`` for rows that are not.
+        model: what is trained; ``None`` for rows that are not.
+        search: settings to try; the one with the best validation score of seed 0 is then run with
+            all seeds. Without any, ``model`` and ``recipe`` are run.
         planned: name of the model that is still missing, else ``None``.
+        untrained: why there is nothing to train, else ``None``.
         accept: when our number counts as reproduced.
         note: what a reader must know about this row.
     """
@@ -126,43 +163,47 @@ class Row:
     title: str
     part: Part
     published: Published
+    loss: str
+    metric: str
     recipe: Recipe | None = None
     model: ModelSpec | None = None
+    search: tuple[Setting, ...] = ()
     planned: str | None = None
+    untrained: str | None = None
     accept: Accept | None = None
     note: str = ""
 
     @property
     def status(self) -> str:
-        """``"ready"`` or ``"not implemented yet"``."""
-        return READY if self.model is not None else PLANNED
+        """``"ready"``, ``"not implemented yet"`` or ``"not trained"``."""
+        if self.model is not None:
+            return READY
+        return UNTRAINED if self.planned is None else PLANNED
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One published table.
+    """One published table, or a figure that is a sweep.
 
     Args:
         name: what ``tauflow reproduce`` is told.
         title: one line.
         source: paper and table.
-        loss: name in the losses' registry.
-        metric: name in the metrics' registry, of the published numbers.
         seeds: number of seeds of a full reproduction; they are 0, 1, 2, ...
         ddof: of the standard deviation in our column: 0 for the population's, 1 for the sample's.
         rows: every published row.
         notes: conflicts between sources and the choices made.
+        command: what computes the numbers, if they do not come from training.
     """
 
     name: str
     title: str
     source: str
-    loss: str
-    metric: str
     seeds: int
     ddof: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    command: str | None = None
 
     def row(self, name: str) -> Row:
         """Return the row of that name."""
@@ -178,168 +219,28 @@ class Experiment:
         """Return the rows to run: those named, or all whose model exists.
 
         Args:
-            models: names of rows; ``"cfc"`` also stands for ``"cfc/dense"`` and ``"cfc/event"``.
+            models: names of rows; ``"cfc"`` also stands for ``"cfc/dense"`` and ``"cfc/event"``, as
+                does ``"event"`` for the rows of that part, those that can be run.
 
         Raises:
-            UnknownNameError: no such row, or its model is not implemented yet.
+            UnknownNameError: no such row, or it cannot be run.
         """
         if models is None:
             return tuple(row for row in self.rows if row.status == READY)
         chosen: list[Row] = []
         for name in models:
-            matches = [row for row in self.rows if name in (row.name, row.name.split("/")[0])]
-            for row in matches or [self.row(name)]:
-                if row.status == PLANNED:
-                    ready = sorted(row.name for row in self.rows if row.status == READY)
-                    raise UnknownNameError(
-                        f"{self.name}: the model {row.planned!r} of row {row.name!r} is not "
-                        f"implemented yet. Rows that run: {', '.join(ready)}."
-                    )
+            found = [row for row in self.rows if name in (row.name, row.name.split("/")[0])]
+            found = found or [r for r in self.rows if name == r.part.name and r.status == READY]
+            for row in found or [self.row(name)]:
+                if row.status != READY:
+                    raise self._cannot_run(row)
                 if row not in chosen:
                     chosen.append(row)
         return tuple(chosen)
 
-
-def check_keys(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise :class:`SpecificationError` for the first key that is not known."""
-    names = sorted(known)
-    for key in given:
-        if key not in names:
-            raise SpecificationError(
-                f"{where}: unknown key {key!r}.{nearest(key, names)} Known: {', '.join(names)}."
-            )
-
-
-_NUMBER = (int, float)
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("mean", "std", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
-    **dict.fromkeys(("n", "hidden_size", "seeds", "ddof"), (int,)),
-    **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset"), (str,)),
-    **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
-    **dict.fromkeys(("row", "part", "notes"), (list,)),
-}
-
-
-def check_types(where: str, given: Mapping[str, Any]) -> None:
-    """Raise :class:`SpecificationError` for the first value of the wrong type."""
-    for key, value in given.items():
-        types = _TYPES.get(key)
-        if types and (not isinstance(value, types) or isinstance(value, bool)):
-            expected = " or ".join(kind.__name__ for kind in types)
-            raise SpecificationError(f"{where}: {key} must be a {expected}, got {value!r}.")
-
-
-def require_keys(where: str, given: Mapping[str, Any], needed: Iterable[str]) -> None:
-    """Raise :class:`SpecificationError` for the first key that is missing."""
-    for key in needed:
-        if key not in given:
-            raise SpecificationError(f"{where}: the key {key!r} is missing; add it.")
-
-
-def _plain(kind: type, where: str, given: Mapping[str, Any]) -> Any:
-    """Build a flat dataclass from a table."""
-    check_keys(where, given, [f.name for f in fields(kind)])
-    check_types(where, given)
-    return kind(**given)
-
-
-_EXPERIMENT_KEYS = (
-    *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes"),
-    *("dataset", "part", "published", "model", "recipe", "recipes", "row"),
-)
-_ROW_KEYS = (
-    *("name", "title", "planned", "note", "model"),
-    *("recipe", "recipe_from", "published", "accept"),
-)
-
-
-def experiment_from_dict(table: Mapping[str, Any], where: str) -> Experiment:
-    """Build an experiment from the content of a specification file.
-
-    The tables ``[published]``, ``[model]`` and ``[recipe]`` hold what the rows share; a row's own
-    keys win. ``[recipes.NAME]`` holds a whole recipe for rows that say ``recipe_from = "NAME"``.
-
-    Args:
-        table: the parsed file.
-        where: its name, for messages.
-
-    Raises:
-        SpecificationError: a key is unknown or missing, or a value is impossible.
-    """
-    check_keys(where, table, _EXPERIMENT_KEYS)
-    check_types(where, table)
-    require_keys(where, table, ("name", "title", "source", "loss", "metric", "seeds", "row"))
-    rows = [row for entry in table["row"] for row in _rows(entry, table, where)]
-    names = [row.name for row in rows]
-    for name in names:
-        if names.count(name) > 1:
-            raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
-    return Experiment(
-        **{key: table[key] for key in ("name", "title", "source", "loss", "metric", "seeds")},
-        ddof=table.get("ddof", 1),
-        rows=tuple(rows),
-        notes=tuple(table.get("notes", ())),
-    )
-
-
-def _parts(table: Mapping[str, Any], where: str) -> tuple[Part, ...]:
-    if ("part" in table) == ("dataset" in table):
-        raise SpecificationError(f"{where}: give either 'dataset' or [[part]] tables.")
-    if "dataset" in table:
-        return (Part("", table["dataset"]),)
-    return tuple(_plain(Part, f"{where}, [[part]]", entry) for entry in table["part"])
-
-
-def _rows(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> list[Row]:
-    """Build the rows of one ``[[row]]``: one for each part."""
-    where = f"{where}, row {entry.get('name', '?')!r}"
-    check_keys(where, entry, _ROW_KEYS)
-    check_types(where, entry)
-    require_keys(where, entry, ("name", "title", "published"))
-    if "planned" in entry and "model" in entry:
-        raise SpecificationError(f"{where}: give either 'planned' or 'model', not both.")
-    parts = _parts(table, where)
-    shared = {
-        "title": entry["title"],
-        "planned": entry.get("planned"),
-        "model": None if "planned" in entry else _model(entry, table, where),
-        "recipe": None if "planned" in entry else _recipe(entry, table, where),
-        "accept": _plain(Accept, f"{where}, accept", entry["accept"])
-        if "accept" in entry
-        else None,
-        "note": entry.get("note", ""),
-    }
-    numbers = entry["published"]
-    if len(parts) > 1:
-        check_keys(f"{where}, published", numbers, [part.name for part in parts])
-        require_keys(f"{where}, published", numbers, [part.name for part in parts])
-    rows = []
-    for part in parts:
-        own = numbers[part.name] if len(parts) > 1 else numbers
-        published = {**table.get("published", {}), **own}
-        require_keys(f"{where}, published", published, ("mean",))
-        name = f"{entry['name']}/{part.name}" if part.name else entry["name"]
-        number = _plain(Published, f"{where}, published", published)
-        rows.append(Row(name=name, part=part, published=number, **shared))
-    return rows
-
-
-def _model(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> ModelSpec:
-    merged = {**table.get("model", {}), **entry.get("model", {})}
-    require_keys(f"{where}, model", merged, ("cell", "hidden_size"))
-    check_types(f"{where}, model", merged)
-    own = {key: merged.pop(key) for key in ("cell", "hidden_size", "head_init") if key in merged}
-    return ModelSpec(**own, options=merged)
-
-
-def _recipe(entry: Mapping[str, Any], table: Mapping[str, Any], where: str) -> Recipe:
-    base = table.get("recipe", {})
-    if "recipe_from" in entry:
-        named = table.get("recipes", {})
-        require_keys(f"{where}, [recipes]", named, (entry["recipe_from"],))
-        base = named[entry["recipe_from"]]
-    try:
-        return Recipe.from_dict({**base, **entry.get("recipe", {})})
-    except TauflowError as error:
-        raise SpecificationError(f"{where}, recipe: {error}") from error
+    def _cannot_run(self, row: Row) -> UnknownNameError:
+        ready = sorted(other.name for other in self.rows if other.status == READY)
+        why = f"the model {row.planned!r} of row {row.name!r} is not implemented yet"
+        if row.status == UNTRAINED:
+            why = f"row {row.name!r} is not trained: {row.untrained}"
+        return UnknownNameError(f"{self.name}: {why}. Rows that run: {', '.join(ready) or 'none'}.")

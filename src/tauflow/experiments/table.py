@@ -5,8 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .reproduce import Grid, duration
-from .spec import PLANNED, Row
+from .reproduce import Grid
+from .spec import READY, Published, Row
+from .timespan import duration
 
 FRACTIONS = frozenset({"accuracy", "binary_accuracy"})
 """Metrics that are shown in per cent."""
@@ -110,31 +111,49 @@ def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> s
     return text if n is None else f"{text} ({n})"
 
 
+def show_published(published: Published, metric: str) -> str:
+    """Format what the paper says: a number, a bound, or where it is drawn."""
+    if published.mean is not None:
+        return show_spread(published.mean, published.std, published.n, metric)
+    if published.below is not None:
+        return f"< {show_number(published.below, metric)}"
+    if published.above is not None:
+        return f"≥ {show_number(published.above, metric)}"
+    if published.figure is not None or published.parameters is None:
+        return published.figure or _NONE
+    return f"{published.parameters:,} parameters"
+
+
 def unit(metric: str) -> str:
     """Return the metric's name as a heading."""
-    name = metric.replace("_", " ") if metric != "mse" else "mean squared error"
+    names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
+    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1")}
+    name = names.get(metric, metric.replace("_", " "))
     return f"{name}, %" if metric in FRACTIONS else name
 
 
 def line(grid: Grid, row: Row) -> Line:
     """Return one row of the table."""
-    metric, published = grid.experiment.metric, row.published
-    ours = summary(grid, row)
+    published = row.published
+    ours, setting = summary(grid, row), grid.setting(row)
     notes = [f"quoted from {published.quoted}"] if published.quoted else []
-    notes += [row.note] if row.note else []
-    theirs = show_spread(published.mean, published.std, published.n, metric)
+    if published.parameters is not None and row.metric:
+        notes += [f"{published.parameters:,} parameters published"]
+    notes += [f"best of {len(row.search)} settings: {setting.label}"] if setting else []
+    notes += [text for text in (row.note, row.untrained) if text]
+    theirs = show_published(published, row.metric)
     if ours is None:
-        missing = PLANNED if row.status == PLANNED else "not run"
+        missing = "not run" if row.status == READY else row.status
         return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
     difference = _NONE
-    if published.std:
+    if published.std and published.mean is not None:
         difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
     return Line(
         model=title(row),
         published=theirs,
-        ours=show_spread(ours.mean, ours.std, ours.n, metric),
+        ours=show_spread(ours.mean, ours.std, ours.n, row.metric),
         difference=difference,
         epochs=f"{ours.epochs} / {row.recipe.epochs}" + (" (fewer)" if few else ""),
         time=duration(ours.seconds),
@@ -173,12 +192,26 @@ def cells(entry: Line) -> tuple[str, ...]:
     )
 
 
+def _measured(grid: Grid) -> str:
+    """Return the metric; if parts have different ones, each with its parts."""
+    parts: dict[str, list[str]] = {}
+    for row in grid.experiment.rows:
+        names = parts.setdefault(row.metric, [])
+        if row.part.name not in names:
+            names.append(row.part.name)
+    if len(parts) == 1:
+        return unit(next(iter(parts)))
+    return "; ".join(f"{unit(metric)} ({', '.join(names)})" for metric, names in parts.items())
+
+
 def caption(grid: Grid) -> str:
     """Say what the columns mean."""
     ddof = grid.experiment.ddof
     kind = "population" if ddof == 0 else "sample"
+    if grid.experiment.command is not None:
+        return f"Not trained. The numbers come from: {grid.experiment.command}"
     return (
-        f"Test {unit(grid.experiment.metric)}: mean ± standard deviation (runs). "
+        f"Test {_measured(grid)}: mean ± standard deviation (runs). "
         f"Our deviation is the {kind}'s (ddof {ddof}). "
         "Δ / σ is our mean minus the published one, in published deviations."
     )

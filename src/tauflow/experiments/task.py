@@ -6,12 +6,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tauflow.cells.catalog import MODELS
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.models import model_entry
 from tauflow.training.recipe import Recipe
 
 from .figures import Curves, learning_curves, predictions
+from .lock import locked
 from .report import feature_names, run_page, write_page
 from .results import RunRecord
 from .run import Job, execute, load_part
@@ -61,8 +62,8 @@ def run_task(
 
     Args:
         task: name of the data set.
-        model: name of the model.
-        hidden_size: neurons.
+        model: name of the model, a cell or a whole one.
+        hidden_size: neurons, or latent dimensions.
         options: of the model's constructor.
         recipe: how to train; the last weights are taken if the data set has no validation part.
         seed: of weights, shuffling and dropout.
@@ -77,8 +78,9 @@ def run_task(
         UnknownNameError: no such data set or model.
         OptionError: the model has no such option.
         CheckpointError: there is no run to resume, or a damaged one.
+        BusyError: the run to resume is still going on.
     """
-    MODELS[model]  # refuse an unknown name before data are loaded
+    model_entry(model)  # refuse an unknown name before data are loaded
     part = Part("", task, dict(dataset_options or {}))
     data = load_part(part, data_dir)
     card = data.card
@@ -95,7 +97,8 @@ def run_task(
         seed=seed,
     )
     directory = choose_directory(job.directory(runs_dir), resume=resume)
-    record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
+    with locked(directory):
+        record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     run = TaskRun(record, baselines(data, card.metric), directory)
     _write_report(run, data, trained)
     return run
@@ -133,7 +136,7 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
 
 def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
     record, card = run.record, data.card
-    title = f"{MODELS[record.row].title} on {card.title}"
+    title = f"{model_entry(record.row).title} on {card.title}"
     name, level = run.baselines[0] if run.baselines else ("", None)
     panel = Curves("", [record], level=level, level_name=name)
     pictures = [learning_curves([panel], record.metric)]

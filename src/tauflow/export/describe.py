@@ -10,7 +10,15 @@ from torch import nn
 import tauflow.cells
 from tauflow.cells import ACTIVATIONS, AbstractCell
 from tauflow.errors import ArgumentError, ModelFileError, OptionError
-from tauflow.models import ConvolutionalSequenceModel, IPNet, SeFT, SequenceModel, Transformer
+from tauflow.models import (
+    RNNVAE,
+    ConvolutionalSequenceModel,
+    IPNet,
+    LatentODE,
+    SeFT,
+    SequenceModel,
+    Transformer,
+)
 from tauflow.registry import Registry
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import AbstractWiring, wiring_from_dict
@@ -29,6 +37,8 @@ _MODELS: list[type[nn.Module]] = [
     Transformer,
     IPNet,
     SeFT,
+    LatentODE,
+    RNNVAE,
 ]
 
 _MODULES: list[type[nn.Module]] = [*_CELLS, *SEQUENCE_MODULES, RNN, *_MODELS]

@@ -1,29 +1,40 @@
 """Every fused kernel, one row each, in order of preference."""
 
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .cfc import cfc_limits, run_cfc
+from .flow import ct_rnn_limits, run_ct_rnn
 from .ltc import ltc_limits, run_ltc
 from .ltc_neuronal import neuronal_limits, run_neuronal
 from .mixed_memory import mixed_limits, run_mixed
+from .ode_lstm import ode_lstm_limits, run_ode_lstm
 from .spec import KernelSpec
-from .torch_gated import run_elman, run_gru, run_lstm, torch_limits
+from .torch_cfc import run_torch_cfc, run_torch_wired, torch_cfc_limits, torch_wired_limits
+from .torch_gated import gated_limits, run_elman, run_gru, run_lstm
+from .torch_ltc import run_torch_ltc, torch_ltc_limits
 from .wired_cfc import run_wired, wired_limits
 
 KERNELS: tuple[KernelSpec, ...] = (
-    KernelSpec(LSTMCell, "torch", torch_limits, run_lstm, rtol=1e-5, atol=1e-6),
-    KernelSpec(GRUCell, "torch", torch_limits, run_gru, rtol=1e-5, atol=1e-6),
-    KernelSpec(ElmanCell, "torch", torch_limits, run_elman, rtol=1e-5, atol=1e-6),
+    KernelSpec(LSTMCell, "torch", gated_limits, run_lstm, rtol=1e-5, atol=1e-6),
+    KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
+    KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
+    KernelSpec(LTCCell, "torch", torch_ltc_limits, run_torch_ltc, rtol=1e-5, atol=1e-5),
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),
     KernelSpec(CfCCell, "numba", cfc_limits, run_cfc, rtol=1e-5, atol=1e-5),
+    KernelSpec(CfCCell, "torch", torch_cfc_limits, run_torch_cfc, rtol=1e-5, atol=1e-5),
     KernelSpec(MixedMemoryCell, "numba", mixed_limits, run_mixed, rtol=1e-5, atol=1e-5),
+    KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_ct_rnn, rtol=1e-5, atol=1e-5),
+    KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_ode_lstm, rtol=1e-5, atol=1e-5),
     KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
+    KernelSpec(WiredCfCCell, "torch", torch_wired_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
 )
 
 BACKENDS: tuple[str, ...] = (

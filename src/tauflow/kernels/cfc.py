@@ -17,6 +17,7 @@ from .cfc_arrays import Deltas, Form, Gaps, PureGradients, Tape, Weights, form_n
 from .cpu_limits import cpu_limits
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
+from .workspace import empty
 
 
 def cfc_limits(call: KernelCall) -> str | None:
@@ -178,20 +179,20 @@ class CoreMemory(NamedTuple):
 
 
 def core_memory(
-    form: Form, like: Tensor, steps: int, batch: int, parameters: CoreParameters, *, keep: bool
+    form: Form, steps: int, batch: int, parameters: CoreParameters, *, keep: bool
 ) -> CoreMemory:
     """Allocate what the loops write, for every step only if ``keep``."""
     kept = steps if keep else 1
     rows = parameters.heads_bias.shape[0]
     width = rows if form.pure or form.time_bias else rows // 3 * 4
     units = parameters.first.shape[0] if form.layers else 0
-    first = like.new_empty(steps, batch, units or width)
+    first = empty(steps, batch, units or width)
     slopes = form.layers if keep and not form.backbone.shows_its_slope else 0
     return CoreMemory(
         first,
-        like.new_empty(max(form.layers - 1, 0), kept, batch, units),
-        like.new_empty(slopes, kept, batch, units),
-        like.new_empty(kept, batch, width) if form.layers else first,
+        empty(max(form.layers - 1, 0), kept, batch, units),
+        empty(slopes, kept, batch, units),
+        empty(kept, batch, width) if form.layers else first,
     )
 
 
@@ -205,9 +206,9 @@ class CoreDeltas(NamedTuple):
 
 def core_deltas(form: Form, memory: CoreMemory) -> CoreDeltas:
     """Allocate what the backward loop writes; the heads' in place if the tape is not read again."""
-    heads = torch.empty_like(memory.heads) if graph_is_kept() else memory.heads
-    first = torch.empty_like(memory.first) if form.layers else heads
-    return CoreDeltas(first, torch.empty_like(memory.deep), heads)
+    heads = empty(*memory.heads.shape) if graph_is_kept() else memory.heads
+    first = empty(*memory.first.shape) if form.layers else heads
+    return CoreDeltas(first, empty(*memory.deep.shape), heads)
 
 
 def graph_is_kept() -> bool:
@@ -298,10 +299,10 @@ class ClosedFormLoop(torch.autograd.Function):
         loops = _loops()
         packed = CoreParameters(*parameters)
         batch, steps, inputs = x.shape
-        memory = core_memory(form, x, steps, batch, packed, keep=keep)
+        memory = core_memory(form, steps, batch, packed, keep=keep)
         rows = time_first(x)
         torch.mm(rows, packed.first[:, :inputs].T, out=first_rows(memory, packed))
-        states = x.new_empty(steps + 1 if keep else 2, batch, h.shape[1])
+        states = empty(steps + 1 if keep else 2, batch, h.shape[1])
         states[0] = h
         y = x.new_empty(batch, steps, h.shape[1])
         run_slices(

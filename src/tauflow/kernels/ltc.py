@@ -10,11 +10,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from tauflow.cells.ltc import LTCCell
+from tauflow.solvers import TABLEAUS
 
 from .cpu_limits import cpu_limits
+from .flow_arrays import Steps, make_steps
 from .ltc_layout import Layout, layout_of
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
+from .workspace import empty
 
 LOG2E = math.log2(math.e)
 
@@ -22,18 +25,18 @@ LOG2E = math.log2(math.e)
 def ltc_limits(call: KernelCall) -> str | None:
     """Return why the numba kernel cannot serve a call of an :class:`LTCCell`."""
     assert isinstance(call.cell, LTCCell)
-    if call.cell.solver != "fused":
-        return f"the numba kernel of LTCCell has solver 'fused' only, not {call.cell.solver!r}"
+    if call.cell.solver == "exponential":
+        return "the numba kernel of LTCCell has no solver 'exponential'"
     return cpu_limits(call)
 
 
 def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run an :class:`LTCCell` with the fused solver."""
+    """Run an :class:`LTCCell`."""
     cell = call.cell
     assert isinstance(cell, LTCCell)
     layout_x, layout = layout_of(cell, "synapses_x"), layout_of(cell, "synapses")
     inputs = (
-        _mapped_input(cell, call.x),
+        mapped_input(cell, call.x),
         call.h,
         ((cell.time_scale * call.dt + cell.dt_offset) / cell.substeps).squeeze(-1),
         synapse_weights(
@@ -43,9 +46,10 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         leak_terms(cell),
         cell.positive(cell.C),
     )
-    run = _Run(cell.substeps, layout_x, layout, _mask(call))
+    steps = None if cell.solver == "fused" else make_steps(TABLEAUS[cell.solver], cell.substeps)
+    run = _Run(cell.substeps, steps, layout_x, layout, _mask(call))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        states, last = _FusedLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
+        states, last = _CompiledLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
         states, last, _, _ = _forward(run, *inputs, keep=False, keep_slopes=False)
     return cell.readout(states), last
@@ -56,9 +60,36 @@ class _Run:
     """What a run needs besides tensors with gradients."""
 
     substeps: int
+    explicit: Steps | None  # of an explicit solver
     layout_x: Layout
     layout: Layout
     mask: Tensor
+
+    @property
+    def evaluations(self) -> int:
+        """How often a step sums synapses up."""
+        return self.substeps * (1 if self.explicit is None else len(self.explicit.b))
+
+    @property
+    def method(self) -> tuple[Any, ...]:
+        """The solver, as its kernels take it."""
+        if self.explicit is None:
+            return (self.substeps,)
+        return self.substeps, self.explicit.a, self.explicit.b
+
+    def loops(self) -> tuple[Any, Any]:
+        """Return the compiled loops forward and back."""
+        from .numba_math import announce
+
+        if self.explicit is None:
+            from .numba_ltc import ltc_backward, ltc_forward
+
+            announce("LTC", ltc_forward, ltc_backward)
+            return ltc_forward, ltc_backward
+        from .numba_ltc_explicit import ltc_explicit_backward, ltc_explicit_forward
+
+        announce("explicit LTC", ltc_explicit_forward, ltc_explicit_backward)
+        return ltc_explicit_forward, ltc_explicit_backward
 
 
 def _mask(call: KernelCall) -> Tensor:
@@ -67,15 +98,16 @@ def _mask(call: KernelCall) -> Tensor:
     return call.mask.contiguous()
 
 
-def _mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
+def mapped_input(cell: LTCCell, x: Tensor) -> Tensor:
+    """Return x after the cell's affine input map."""
     x = x if cell.a_in is None else x * cell.a_in
     return x if cell.b_in is None else x + cell.b_in
 
 
 def leak_terms(cell: LTCCell) -> Tensor:
-    """Return g_l V_l and g_l + epsilon, (2, N)."""
+    """Return g_l V_l, and g_l + epsilon (g_l with an explicit solver), (2, N)."""
     g_l = cell.positive(cell.g_l)
-    return torch.stack((g_l * cell.V_l, g_l + cell.epsilon))
+    return torch.stack((g_l * cell.V_l, g_l + cell.epsilon if cell.solver == "fused" else g_l))
 
 
 def synapse_weights(
@@ -104,22 +136,18 @@ def _forward(
     keep_slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the potentials at every step, the last ones, and what the backward pass keeps."""
-    from .numba_ltc import ltc_forward
-    from .numba_math import announce
-
-    announce("LTC", ltc_forward)
     (B, T), N = u.shape[:2], h.shape[1]
     states = u.new_empty(B, T, N)
-    kept = u.new_empty(2, B if keep else 0, T, run.substeps, N)
-    slopes = u.new_empty(B if keep_slopes else 0, T, run.substeps, N)
+    kept = empty(2, B if keep else 0, T, run.evaluations, N)
+    slopes = empty(B if keep_slopes else 0, T, run.evaluations, N)
     run_slices(
-        ltc_forward,
+        run.loops()[0],
         B,
         *_arrays(u, h, delta, run.mask),
         *forward_side(weights_x, run.layout_x),
         *forward_side(weights, run.layout),
         *_arrays(leak, C),
-        run.substeps,
+        *run.method,
         *_arrays(states, kept, slopes),
     )
     return states, states[:, -1].clone(), kept, slopes
@@ -143,12 +171,12 @@ def _backward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
     return torch.stack((sigma * LOG2E, mu, w * sigma, E)).numpy(), *layout.backward
 
 
-class _FusedLTC(torch.autograd.Function):
+class _CompiledLTC(torch.autograd.Function):
     """The sequence as one node of the graph."""
 
     @staticmethod
     def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        keep_slopes = inputs[2].requires_grad
+        keep_slopes = inputs[2].requires_grad or run.explicit is not None
         states, last, kept, slopes = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
         u, _, delta, weights_x, weights, _, C = inputs
         ctx.save_for_backward(u, delta, weights_x, weights, C, states, kept, slopes)
@@ -159,10 +187,6 @@ class _FusedLTC(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_states: Tensor | None, g_last: Tensor | None) -> tuple[Any, ...]:
-        from .numba_ltc import ltc_backward
-        from .numba_math import announce
-
-        announce("LTC", ltc_backward)
         run: _Run = ctx.run
         u, delta, weights_x, weights, C, states, kept, slopes = ctx.saved_tensors
         (B, T, N), slices = states.shape, slice_count(states.shape[0])
@@ -172,13 +196,13 @@ class _FusedLTC(torch.autograd.Function):
         g_weights_x = u.new_zeros(slices, *weights_x.shape)
         g_weights, g_neurons = u.new_zeros(slices, *weights.shape), u.new_zeros(slices, 3, N)
         run_slices(
-            ltc_backward,
+            run.loops()[1],
             B,
             *_arrays(u, delta, run.mask),
             *_backward_side(weights_x, run.layout_x),
             *_backward_side(weights, run.layout),
             *_arrays(C),
-            run.substeps,
+            *run.method,
             *_arrays(states, kept, slopes, g_states, g_h, g_u, g_delta),
             *_arrays(g_weights_x, g_weights, g_neurons),
         )

@@ -15,6 +15,7 @@ from .blas import find_blas
 from .cfc import loop_limits, needs_backward
 from .numba_threads import run_slices, slice_count
 from .spec import KernelCall
+from .workspace import empty
 
 _ACTIVATIONS = (torch.tanh, torch.sigmoid, torch.relu, F.hardtanh)
 
@@ -53,7 +54,7 @@ def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
         out, last = _FusedNeuronal.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
         out, last, _, _ = _forward(run, *inputs, keep=False)
-    return out.transpose(0, 1), last
+    return out.transpose(0, 1).contiguous(), last
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _forward(
     announce("neuronal LTC", neuronal_forward)
     T, B, N = drive.shape
     kept = T * run.substeps if keep else 0
-    states, f = drive.new_empty(kept + 1, B, N), drive.new_empty(max(kept, 1), B, N)
+    states, f = empty(kept + 1, B, N), empty(max(kept, 1), B, N)
     states[0] = h
     out = drive.new_empty(T, B, N)
     run_slices(
@@ -133,8 +134,8 @@ class _FusedNeuronal(torch.autograd.Function):
         (B, T), N = delta.shape, W_h.shape[0]
         g_out = f.new_zeros(T, B, N) if g_out is None else g_out
         g_h = f.new_zeros(B, N) if g_last is None else g_last.contiguous().clone()
-        g_z, g_delta = torch.empty_like(f), f.new_empty(B, T)
-        g_neurons = f.new_zeros(slice_count(B), 2, N)
+        g_z, g_delta = empty(*f.shape), f.new_empty(B, T)
+        g_neurons = f.new_zeros(slice_count(B), 2, N, dtype=torch.float64)  # sums over all steps
         run_slices(
             neuronal_backward,
             B,
@@ -145,6 +146,6 @@ class _FusedNeuronal(torch.autograd.Function):
             *_arrays(states, f, g_out, g_h, g_z, g_delta, g_neurons),
         )
         g_drive = g_z.view(T, run.substeps, B, N).sum(1)
-        g_A, g_leak = g_neurons.sum(0)
+        g_A, g_leak = g_neurons.sum(0).to(f.dtype)
         g_W = g_z.view(-1, N).T @ states[:-1].view(-1, N)
         return None, g_drive, g_h, g_delta, g_W, g_drive.sum((0, 1)), g_A, g_leak

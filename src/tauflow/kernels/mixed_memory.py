@@ -101,7 +101,7 @@ class MixedLoop(torch.autograd.Function):
         batch, steps, _ = x.shape
         n = v.shape[1]
         inputs = 0 if reads_state else x.shape[2]  # of the core's own reading
-        core = core_memory(form, x, steps, batch, packed, keep=keep)
+        core = core_memory(form, steps, batch, packed, keep=keep)
         rows = time_first(x)
         if not reads_state:
             torch.mm(rows, packed.first[:, :inputs].T, out=first_rows(core, packed))

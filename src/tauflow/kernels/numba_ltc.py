@@ -19,22 +19,13 @@ Four sequences are advanced together, so that a synapse's weights are loaded onc
 import numpy as np
 
 from .numba_math import EXACT_DIVISION, FAST_SUMS, f4, inlined, kernel
+from .numba_rows import add, add_rows, copy_rows, move, valid_rows
 from .numba_synapses import conduct, pull_back
 
 _ZERO = f4(0.0)
 _ONE = f4(1.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
 _TERMS_PER_SUM, _SUMS_PER_SUM = 8, 32
-
-
-@inlined
-def _valid_rows(mask, first, rows, t, valid):
-    """Mark which rows take step t; return whether any does. No mask has no steps."""
-    any_valid = False
-    for row in range(rows):
-        valid[row] = mask.shape[1] == 0 or mask[first + row, t]
-        any_valid |= valid[row]
-    return any_valid
 
 
 @inlined(math=EXACT_DIVISION)  # without a gap, C v / C is v
@@ -50,12 +41,6 @@ def _advance(v, drive, conductance, delta, C, after, reciprocal):
 def _gap_slope(after, drive, conductance, reciprocal, slope):
     for j in range(after.shape[0]):
         slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
-
-
-@inlined
-def _copy_rows(rows, source, target):
-    for row in range(rows):
-        target[row] = source[row]
 
 
 @kernel
@@ -95,16 +80,16 @@ def ltc_forward(
     u_t = np.empty((4, u.shape[2]), f4)
     for first in range(low, high, 4):
         rows = min(4, high - first)
-        _copy_rows(rows, h[first:], v)
+        copy_rows(rows, h[first:], v)
         for t in range(T):
-            if _valid_rows(mask, first, rows, t, valid):
-                _copy_rows(rows, u[first:, t], u_t)
+            if valid_rows(mask, first, rows, t, valid):
+                copy_rows(rows, u[first:, t], u_t)
                 for row in range(rows):
                     input_drive[row], input_conductance[row] = leak[0], leak[1]
                 conduct(rows, u_t, weights_x, layout_x, input_drive, input_conductance)
                 for k in range(substeps):
-                    _copy_rows(rows, input_drive, drive)
-                    _copy_rows(rows, input_conductance, conductance)
+                    copy_rows(rows, input_drive, drive)
+                    copy_rows(rows, input_conductance, conductance)
                     conduct(rows, v, weights, layout, drive, conductance)
                     for row in range(rows):
                         b, D, G = first + row, drive[row], conductance[row]
@@ -115,7 +100,7 @@ def ltc_forward(
                             _gap_slope(after, D, G, reciprocal, slopes[b, t, k])
                         if valid[row]:
                             v[row] = after
-            _copy_rows(rows, v, out[first:, t])
+            copy_rows(rows, v, out[first:, t])
 
 
 @inlined(math=FAST_SUMS)
@@ -139,26 +124,6 @@ def _pull_back_step(g_v, v, after, reciprocal, delta, C, g_drive, g_conductance,
         g_drive[j] = delta * g_n
         g_conductance[j] = delta * g_m
         g_v[j] = g_n * C[j]
-
-
-@inlined
-def _add(total, part):
-    for j in range(total.shape[0]):
-        total[j] += part[j]
-
-
-@inlined
-def _add_rows(rows, total, part):
-    for row in range(rows):
-        _add(total[row], part[row])
-
-
-@inlined
-def _move(total, part):
-    """Add a partial sum and begin the next."""
-    for row in range(part.shape[0]):
-        _add(total[row], part[row])
-        part[row] = _ZERO
 
 
 @kernel
@@ -206,12 +171,12 @@ def ltc_backward(
     u_t, g_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
     for first in range(low, high, 4):
         rows = min(4, high - first)
-        _copy_rows(rows, g_h[first:], g_v)
+        copy_rows(rows, g_h[first:], g_v)
         for t in range(T - 1, -1, -1):
-            _add_rows(rows, g_v, g_out[first:, t])
+            add_rows(rows, g_v, g_out[first:, t])
             g_input_drive[:], g_input_conductance[:], g_u_t[:] = _ZERO, _ZERO, _ZERO
             g_delta[first : first + rows, t] = _ZERO
-            if _valid_rows(mask, first, rows, t, valid):
+            if valid_rows(mask, first, rows, t, valid):
                 for k in range(substeps - 1, -1, -1):
                     for row in range(rows):
                         b, here, g_D, g_G = first + row, g_v[row], g_drive[row], g_conductance[row]
@@ -221,22 +186,22 @@ def ltc_backward(
                             g_delta[b, t] += _gap_gradient(here, slopes, b, t, k)
                             r, d = kept[1, b, t, k], delta[b, t]
                             _pull_back_step(here, v[row], after, r, d, C, g_D, g_G, g_neuron[2])
-                    _add_rows(rows, g_input_drive, g_drive)
-                    _add_rows(rows, g_input_conductance, g_conductance)
+                    add_rows(rows, g_input_drive, g_drive)
+                    add_rows(rows, g_input_conductance, g_conductance)
                     pull_back(rows, v, weights, layout, g_drive, g_conductance, g_v, g_own)
-                _copy_rows(rows, u[first:, t], u_t)
+                copy_rows(rows, u[first:, t], u_t)
                 g_input = g_input_drive, g_input_conductance
                 pull_back(rows, u_t, weights_x, layout_x, *g_input, g_u_t, g_own_x)
                 for row in range(rows):
-                    _add(g_neuron[0], g_input_drive[row])
-                    _add(g_neuron[1], g_input_conductance[row])
-            _copy_rows(rows, g_u_t, g_u[first:, t])
+                    add(g_neuron[0], g_input_drive[row])
+                    add(g_neuron[1], g_input_conductance[row])
+            copy_rows(rows, g_u_t, g_u[first:, t])
             if t % steps_per_sum == 0:
-                _move(g_sums_x, g_own_x)
-                _move(g_sums, g_own)
-                _move(g_sums_neuron, g_neuron)
+                move(g_sums_x, g_own_x)
+                move(g_sums, g_own)
+                move(g_sums_neuron, g_neuron)
             if t % _SUMS_PER_SUM == 0:
-                _move(g_weights_x[index], g_sums_x)
-                _move(g_weights[index], g_sums)
-                _move(g_neurons[index], g_sums_neuron)
-        _copy_rows(rows, g_v, g_h[first:])
+                move(g_weights_x[index], g_sums_x)
+                move(g_weights[index], g_sums)
+                move(g_neurons[index], g_sums_neuron)
+        copy_rows(rows, g_v, g_h[first:])

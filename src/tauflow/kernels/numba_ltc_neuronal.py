@@ -116,7 +116,7 @@ def neuronal_backward(
     g_h,  # (B, N): gradient of the last state on entry, of the first on return
     g_z,  # (T * substeps, B, N): of the arguments of phi
     g_delta,  # (B, T)
-    g_neurons,  # (slices, 2, N): of A and 1 / tau
+    g_neurons,  # (slices, 2, N), double precision: of A and 1 / tau
 ):
     """Run sequences ``low`` to ``high`` backwards, adding to the slice's own gradients."""
     T, _, N = g_out.shape

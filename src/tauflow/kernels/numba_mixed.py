@@ -28,7 +28,7 @@ def memory_forward(gates, bias, before, after, u):
 
 
 @inlined
-def _memory_backward(gates, before, after, to_u, carry, delta):
+def memory_backward(gates, before, after, to_u, carry, delta):
     """Take the gradients of u and of the memory back through one row's gates.
 
     Args:
@@ -140,7 +140,7 @@ def mixed_backward(
             if gaps.valid.size > 0 and not gaps.valid[b, t]:
                 delta[b] = f4(0.0)
             else:
-                _memory_backward(
+                memory_backward(
                     gates[b], before[b], after[b], to_source[b, :n], c_carry[b], delta[b]
                 )
             if mixed.reads_state:

@@ -131,7 +131,7 @@ def _core_arrays(
     """Return a core's form, and its arrays as the compiled steps expect them."""
     like = heads.bias.detach()
     parameters, form = core_parameters(like, backbone, heads), core_form(backbone, heads)
-    tape = core_memory(form, like, 1, batch_size, parameters, keep=False).tape()
+    tape = core_memory(form, 1, batch_size, parameters, keep=False).tape()
     gaps, source = _memory(batch_size, 1), _memory(batch_size, inputs + heads.hidden_size)
     h = _memory(batch_size, heads.hidden_size)
     return form_numbers(form), [*as_weights(parameters, 0), *tape, gaps, source, h]
@@ -247,6 +247,13 @@ def engine_of(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:
     return CellEngine(cell, batch_size) if packer is None else packer(cell, batch_size)
 
 
+def _pack_ltc(cell: AbstractCell, batch_size: int) -> StepEngine:
+    """Return the engine of an :class:`LTCCell`; the packed one knows the fused solver."""
+    assert isinstance(cell, LTCCell)
+    engine = LTCEngine if cell.solver == "fused" else CellEngine
+    return engine(cell, batch_size)
+
+
 def _pack_cfc(cell: AbstractCell, batch_size: int) -> StepEngine:
     """Return the engine of a :class:`CfCCell`."""
     assert isinstance(cell, CfCCell)
@@ -264,7 +271,7 @@ def _affine(slope: Tensor | None, offset: Tensor | None, size: int) -> Array:
 
 
 _PACKERS: dict[type[AbstractCell], Packer] = {
-    LTCCell: LTCEngine,
+    LTCCell: _pack_ltc,
     CfCCell: _pack_cfc,
     WiredCfCCell: WiredEngine,
     MixedMemoryCell: MixedEngine,

@@ -10,7 +10,7 @@ from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
 from .spec import KernelCall, under_transform
 
 
-def torch_limits(call: KernelCall) -> str | None:
+def gated_limits(call: KernelCall) -> str | None:
     """Return why torch's operator cannot serve the call."""
     if call.mask is not None:
         return "torch's fused recurrent operators take no step mask"

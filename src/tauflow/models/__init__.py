@@ -1,8 +1,11 @@
 """Models made of sequence modules, and models that are more than a cell."""
 
-from .catalog import WHOLE_MODELS, WholeModelEntry
+from .base import AbstractWholeModel
+from .catalog import WHOLE_MODELS, WholeModelEntry, model_entry
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
+from .embedding import TokenEmbedding
+from .facts import ModelFacts, model_facts
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
 from .seft import SeFT
@@ -14,16 +17,21 @@ __all__ = [
     "DRIVING_MODELS",
     "RNNVAE",
     "WHOLE_MODELS",
+    "AbstractWholeModel",
     "ConvolutionalHead",
     "ConvolutionalSequenceModel",
     "IPNet",
     "LatentODE",
     "LatentPaths",
+    "ModelFacts",
     "SeFT",
     "SequenceModel",
+    "TokenEmbedding",
     "Transformer",
     "VariationalLoss",
     "WholeModelEntry",
     "driving_model",
     "kl_coefficient",
+    "model_entry",
+    "model_facts",
 ]

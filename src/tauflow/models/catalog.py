@@ -2,66 +2,59 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
-
+from tauflow.cells.catalog import MODELS, ModelEntry
 from tauflow.errors import OptionError
 from tauflow.registry import Registry, nearest
 from tauflow.sequence import build
 
+from .base import AbstractWholeModel
 from .convolutional import DRIVING_LAYERS, ConvolutionalSequenceModel
 from .ip_net import IPNet
+from .latent_ode import RNNVAE, LatentODE
 from .seft import SeFT
 from .transformer import Transformer
 
 
 @dataclass(frozen=True)
 class WholeModelEntry:
-    """A published model that is more than a cell.
+    """A published model that is more than a cell; what it takes and gives is said by its class.
 
     Args:
         name: catalog name; none is also a cell's.
         title: name in the papers.
-        paper: where it was published.
-        make: builds it from an input size, a hidden size and options.
-        per_step: whether it can return an output for every step, or only one per sequence.
-        uses_dt: whether times change the result.
-        uses_observed: whether it takes the mask of measured features.
-        takes_images: whether its input size is (channels, height, width) and not a number.
+        model: its class.
+        options: options fixed by this entry.
+        make: builds it from an input size, a hidden size and options; by default the class.
     """
 
     name: str
     title: str
-    paper: str
-    make: Callable[..., nn.Module]
-    per_step: bool
-    uses_dt: bool = True
-    uses_observed: bool = False
-    takes_images: bool = False
+    model: type[AbstractWholeModel]
+    options: dict[str, Any] = field(default_factory=dict)
+    make: Callable[..., AbstractWholeModel] | None = None
 
     @property
-    def takes(self) -> str:
-        """What goes in and comes out, in words."""
-        parts = ["images" if self.takes_images else "features"]
-        parts += ["gaps"] * self.uses_dt + ["observed"] * self.uses_observed
-        out = "an output per step or sequence" if self.per_step else "an output per sequence"
-        return f"{', '.join(parts)}; {out}"
+    def paper(self) -> str:
+        """Where the model was published."""
+        return self.model.paper
 
-    def build(self, input_size: Any, hidden_size: Any, **options: Any) -> nn.Module:
+    def build(self, input_size: Any, hidden_size: Any, **options: Any) -> AbstractWholeModel:
         """Build the model.
 
         Args:
             input_size: features per time point, or (channels, height, width) of images.
-            hidden_size: width of the output.
-            **options: the model's own.
+            hidden_size: neurons: the width of the output, or the latent dimensions of a model that
+                predicts by itself.
+            **options: the model's own; they add to, or override, those of the entry.
 
         Raises:
             OptionError: the model has no such option.
         """
         # A class shows the signature of its metaclass, which takes anything.
-        make = self.make.__init__ if isinstance(self.make, type) else self.make  # type: ignore[misc]
+        make = self.make or self.model.__init__
         parameters = inspect.signature(make).parameters.values()
         known = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
         hands_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
@@ -71,7 +64,8 @@ class WholeModelEntry:
                     f"{self.name} has no option {name!r}.{nearest(name, known)} "
                     f"It takes: {', '.join(known)}."
                 )
-        return self.make(input_size, hidden_size, **options)
+        merged = {**self.options, **options}
+        return (self.make or self.model)(input_size, hidden_size, **merged)
 
 
 def build_convolutional(
@@ -109,19 +103,26 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
             WholeModelEntry(
                 "convolutional",
                 "Convolutional head and RNN",
-                "Hasani et al. 2022, Closed-form continuous-time neural networks",
-                build_convolutional,
-                per_step=True,
-                takes_images=True,
+                ConvolutionalSequenceModel,
+                make=build_convolutional,
             ),
-            WholeModelEntry(
-                "transformer", "Transformer", Transformer.paper, Transformer, per_step=True
-            ),
-            WholeModelEntry(
-                "ip-net", "IP-Net", IPNet.paper, IPNet, per_step=False, uses_observed=True
-            ),
-            WholeModelEntry("seft", "SeFT", SeFT.paper, SeFT, per_step=False, uses_observed=True),
+            WholeModelEntry("transformer", "Transformer", Transformer),
+            WholeModelEntry("ip-net", "IP-Net", IPNet),
+            WholeModelEntry("seft", "SeFT", SeFT),
+            WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
+            WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
+            WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),
         )
     },
 )
 """Every model that is more than a cell, by name."""
+
+
+def model_entry(name: str) -> ModelEntry | WholeModelEntry:
+    """Return the catalog entry of a cell or of a whole model.
+
+    Raises:
+        UnknownNameError: neither has that name; the nearest is suggested.
+    """
+    known: dict[str, ModelEntry | WholeModelEntry] = {**MODELS, **WHOLE_MODELS}
+    return Registry("model", known)[name]

@@ -1,7 +1,7 @@
 """Image sequences: a convolutional head on every frame, and a sequence module on its features."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
@@ -11,9 +11,10 @@ from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import Lengths, prepare
+from tauflow.sequence.inputs import Lengths, check_parameters, prepare
 
-from .stateless import check_parameters, empty_state, held, refuse_state
+from .base import AbstractWholeModel
+from .stateless import empty_state, held, refuse_state
 
 DRIVING_LAYERS = ((24, 5, 2), (36, 5, 2), (48, 3, 2), (64, 3, 1), (64, 3, 1))
 """Convolutions of the lane-keeping networks: (channels, kernel, stride) each."""
@@ -80,7 +81,7 @@ class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
         return features
 
 
-class ConvolutionalSequenceModel(nn.Module, metaclass=RecordedMeta):
+class ConvolutionalSequenceModel(AbstractWholeModel):
     r"""A convolutional head on every image, a sequence module on the features it finds.
 
     Follows the one contract, with images for features: x is (B, T, C, H, W), (T, C, H, W) for a
@@ -98,7 +99,9 @@ class ConvolutionalSequenceModel(nn.Module, metaclass=RecordedMeta):
         activation: after each layer of the head.
     """
 
-    options: dict[str, Any]
+    paper: ClassVar[str] = "Hasani et al. 2022, Closed-form continuous-time neural networks"
+    takes_images: ClassVar[bool] = True
+    every_step: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -123,6 +126,7 @@ class ConvolutionalSequenceModel(nn.Module, metaclass=RecordedMeta):
                 f"Build it with input_size={self.head.output_size}, or set dense."
             )
         self.rnn = rnn
+        self.input_size = self.head.image_size
         body_size = self.head.output_size if rnn is None else rnn.output_size
         self.return_sequences = True if rnn is None else rnn.return_sequences
         self.readout: nn.Linear | None = None

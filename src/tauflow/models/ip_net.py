@@ -8,10 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, boolean_tensor, finite, shape_error, within
 from tauflow.errors import ArgumentError
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
+from tauflow.training.metrics import predict
+from tauflow.training.score import PredictionLoss
 
 from .stateless import AbstractStatelessModel, measured
 
@@ -48,7 +51,8 @@ class IPNet(AbstractStatelessModel):
 
     Differs from the code: a GRU with its reset gate behind the recurrent product, and so 3 H more
     parameters, without dropout of its state; masked steps do not enter the mean of
-    :meth:`autoencoding_loss`, so that padding changes nothing.
+    :meth:`autoencoding_loss`, so that padding changes nothing; what is held out is drawn anew for
+    every step of training, where the code draws once.
 
     Args:
         input_size: channels D per time point.
@@ -61,6 +65,8 @@ class IPNet(AbstractStatelessModel):
         channel_means: what a channel that was never measured is taken to be; by default 0 for all,
             as for standardised data.
         channel_deviations: standard deviations, the units of the autoencoding loss; by default 1.
+        autoencoding_weight: of that loss, which :func:`tauflow.training.train` adds to that of the
+            predictions; 0 for none.
     """
 
     paper: ClassVar[str] = "Shukla & Marlin 2019, Interpolation-prediction networks"
@@ -80,6 +86,7 @@ class IPNet(AbstractStatelessModel):
         dropout: float = 0.2,
         channel_means: Sequence[float] | None = None,
         channel_deviations: Sequence[float] | None = None,
+        autoencoding_weight: float = 1.0,
     ) -> None:
         channels = at_least(1, input_size=input_size)
         super().__init__(channels, at_least(1, hidden_size=hidden_size), return_sequences=False)
@@ -87,6 +94,9 @@ class IPNet(AbstractStatelessModel):
         self.reference_points = at_least(2, reference_points=reference_points)
         self.sharpness = within(_POSITIVE, float("inf"), sharpness=sharpness)
         self.dropout = within(0.0, 1.0, dropout=dropout)
+        self.autoencoding_weight = within(
+            0.0, float("inf"), autoencoding_weight=autoencoding_weight
+        )
         means = _per_channel("channel_means", channel_means, 0.0, channels)
         deviations = _per_channel("channel_deviations", channel_deviations, 1.0, channels)
         for i, value in enumerate(deviations):
@@ -183,6 +193,24 @@ class IPNet(AbstractStatelessModel):
         guess = self._at_samples(inputs, times, observed & ~held)
         error = ((inputs.x - guess) / self.deviations).square() * held
         return (error.sum(1) / held.sum(1).clamp(min=1)).mean()
+
+    def training_loss(
+        self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
+    ) -> Tensor:
+        """Return the loss of predictions plus the weighted autoencoding loss.
+
+        Args:
+            batch: inputs and targets.
+            prediction_loss: of the output.
+            epoch: finished epochs; of no matter here.
+        """
+        loss = prediction_loss(predict(self, batch), batch)
+        if not self.autoencoding_weight:
+            return loss
+        extra = self.autoencoding_loss(
+            batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed
+        )
+        return loss + self.autoencoding_weight * extra
 
     def _at_samples(self, inputs: SequenceInputs, times: Tensor, observed: Tensor) -> Tensor:
         """Return chi at the sample times, (B, T, D)."""

@@ -179,7 +179,8 @@ class ODERNNEncoder(nn.Module):
         finest = torch.where(finest > 0, finest, torch.ones_like(finest))
         # The grid has floor(gap / finest) points, so one interval less.
         counts = ((gaps / finest).floor() - 1).clamp(min=1).detach()
-        return counts, [int(most) for most in counts.amax(dim=0).tolist()]
+        most = counts.amax(dim=0) if len(counts) else counts.new_zeros(counts.shape[1])
+        return counts, [int(steps) for steps in most.tolist()]
 
     def _flow_back(self, y: Tensor, gap: Tensor, count: Tensor, most: int) -> Tensor:
         delta = gap / count

@@ -66,6 +66,8 @@ class LatentODE(AbstractLatentModel):
         linear_head: whether the head is one dense layer.
         objective: ``"reconstruction"``, ``"classification"`` or ``"both"``.
         classification_weight: weight of the cross entropy in ``"both"``.
+        kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
+        kl_rate: how slowly its weight grows to 1 afterwards.
     """
 
     paper: ClassVar[str] = _PAPER
@@ -94,6 +96,8 @@ class LatentODE(AbstractLatentModel):
         linear_head: bool = False,
         objective: str | None = None,
         classification_weight: float = 100.0,
+        kl_wait: int = 10,
+        kl_rate: float = 0.99,
     ) -> None:
         super().__init__(
             input_size,
@@ -106,6 +110,8 @@ class LatentODE(AbstractLatentModel):
             linear_head=linear_head,
             objective=objective,
             classification_weight=classification_weight,
+            kl_wait=kl_wait,
+            kl_rate=kl_rate,
         )
         at_least(1, encoder_size=encoder_size)
         at_least(1, units=units)
@@ -160,15 +166,17 @@ class LatentODE(AbstractLatentModel):
         Raises:
             SolverError: a path could not be followed to its end.
         """
-        latent, statistics = integrate_path(
-            self.field,
-            z0,
-            elapsed,
-            method=self.method,
-            rtol=self.rtol,
-            atol=self.atol,
-            max_steps=self.max_steps,
-        )
+        # Steps are chosen by errors far below the rounding of a field in mixed precision.
+        with torch.autocast(z0.device.type, enabled=False):
+            latent, statistics = integrate_path(
+                self.field,
+                z0,
+                elapsed,
+                method=self.method,
+                rtol=self.rtol,
+                atol=self.atol,
+                max_steps=self.max_steps,
+            )
         return latent, self.decoder(latent), statistics.evaluations
 
 
@@ -207,6 +215,8 @@ class RNNVAE(AbstractLatentModel):
         linear_head: whether the head is one dense layer.
         objective: ``"reconstruction"``, ``"classification"`` or ``"both"``.
         classification_weight: weight of the cross entropy in ``"both"``.
+        kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
+        kl_rate: how slowly its weight grows to 1 afterwards.
     """
 
     paper: ClassVar[str] = _PAPER
@@ -226,6 +236,8 @@ class RNNVAE(AbstractLatentModel):
         linear_head: bool = False,
         objective: str | None = None,
         classification_weight: float = 100.0,
+        kl_wait: int = 10,
+        kl_rate: float = 0.99,
     ) -> None:
         super().__init__(
             input_size,
@@ -238,6 +250,8 @@ class RNNVAE(AbstractLatentModel):
             linear_head=linear_head,
             objective=objective,
             classification_weight=classification_weight,
+            kl_wait=kl_wait,
+            kl_rate=kl_rate,
         )
         at_least(1, encoder_size=encoder_size)
         at_least(1, units=units)

@@ -1,16 +1,22 @@
 """A sequence module with a linear readout: what experiments train."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
+from tauflow.training.metrics import predict
+from tauflow.training.score import PredictionLoss
 
-from .stateless import AbstractStatelessModel
+from .base import AbstractWholeModel
+from .embedding import TokenEmbedding
 
 
 class SequenceModel(nn.Module, metaclass=RecordedMeta):
@@ -26,27 +32,45 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         head_init: ``"torch"`` (the default of ``torch.nn.Linear``), ``"keras"`` (Glorot uniform,
             zero bias) or ``"truncated-0.05"`` (truncated normal of standard deviation 0.05, zero
             bias, of some released regression scripts).
+        vocabulary: number of tokens; x then holds an integer id per step, (B, T, 1), which a
+            :class:`~tauflow.models.TokenEmbedding` turns into the body's input. 0 for features.
+        embedding_dropout: dropout on the embedded tokens.
     """
 
     options: dict[str, Any]
 
     def __init__(
         self,
-        rnn: SequenceModule | AbstractStatelessModel,
+        rnn: SequenceModule | AbstractWholeModel,
         output_size: int,
         *,
         head_init: str = "torch",
+        vocabulary: int = 0,
+        embedding_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if not isinstance(rnn, SequenceModule | AbstractStatelessModel):
+        if not isinstance(rnn, SequenceModule | AbstractWholeModel):
             raise ArgumentError(
                 f"rnn must be a sequence module such as tauflow.LTC, got {type(rnn).__name__}. "
                 "Wrap a cell with tauflow.RNN(cell)."
+            )
+        if isinstance(rnn, AbstractWholeModel) and rnn.has_head:
+            raise ArgumentError(
+                f"{type(rnn).__name__} predicts by itself. Train it as it is, with the head that "
+                "its own options describe."
             )
         self.rnn = rnn
         self.head = nn.Linear(rnn.output_size, at_least(1, output_size=output_size))
         self.head_init = one_of(("torch", "keras", "truncated-0.05"), head_init=head_init)
         self.reset_head()
+        self.embedding = None
+        if at_least(0, vocabulary=vocabulary):
+            self.embedding = TokenEmbedding(vocabulary, rnn.input_size, dropout=embedding_dropout)
+        elif embedding_dropout:
+            raise ArgumentError(
+                f"embedding_dropout={embedding_dropout} without a vocabulary has nothing to drop; "
+                "give the number of tokens, or leave it out."
+            )
 
     def reset_head(self) -> None:
         """Draw the head as ``head_init`` says."""
@@ -65,7 +89,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         """Run body and head.
 
         Args:
-            x: inputs, as for the body.
+            x: inputs, as for the body; with a vocabulary, token ids.
             hx: state to start from.
             **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
                 :meth:`SequenceModule.forward`.
@@ -73,9 +97,28 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Returns:
             Predictions in the form of the input, and the final state.
         """
+        if self.embedding is not None:
+            x = self.embedding(x)
         y, h = self.rnn(x, hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    def training_loss(
+        self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
+    ) -> Tensor:
+        """Return the loss of the predictions, or the body's own loss if it has one.
+
+        Args:
+            batch: inputs and targets.
+            prediction_loss: of predictions.
+            epoch: finished epochs.
+        """
+        own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
+        if own is None:
+            return prediction_loss(predict(self, batch), batch)
+        if self.embedding is not None:
+            batch = replace(batch, x=self.embedding(batch.x))
+        return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)

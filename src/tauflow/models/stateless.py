@@ -2,18 +2,20 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.errors import ArgumentError, DtypeError
-from tauflow.recorded import RecordedMeta, changed_options
-from tauflow.sequence.inputs import Lengths, SequenceInputs, prepare
+from tauflow.errors import ArgumentError
+from tauflow.recorded import changed_options
+from tauflow.sequence.inputs import Lengths, SequenceInputs, check_parameters, prepare
+
+from .base import AbstractWholeModel
 
 
-class AbstractStatelessModel(nn.Module, metaclass=RecordedMeta):
+class AbstractStatelessModel(AbstractWholeModel):
     """Base of models that look at a whole sequence at once and so carry no state.
 
     Called as every sequence module is, ``y, h = model(x, hx=None, *, dt=None, t=None, mask=None,
@@ -25,16 +27,6 @@ class AbstractStatelessModel(nn.Module, metaclass=RecordedMeta):
         output_size: width H of the output.
         return_sequences: whether the output has one entry per step.
     """
-
-    paper: ClassVar[str]
-    """Where the model was published."""
-    uses_dt: ClassVar[bool] = True
-    """Whether times change the result."""
-    uses_observed: ClassVar[bool] = False
-    """Whether the model takes the (B, T, I) mask of measured features."""
-
-    options: dict[str, Any]
-    """The arguments the model was built with; recorded automatically."""
 
     def __init__(self, input_size: int, output_size: int, *, return_sequences: bool) -> None:
         super().__init__()
@@ -124,21 +116,6 @@ def refuse_state(where: str, hx: object) -> None:
 def empty_state(inputs: SequenceInputs) -> Tensor:
     """Return the state of a model that has none, (B, 0), or (0,) for a single sequence."""
     return inputs.x.new_zeros((inputs.x.shape[0], 0) if inputs.batched else (0,))
-
-
-def check_parameters(where: str, model: nn.Module, x: Tensor) -> None:
-    """Raise unless the input has the dtype and device of the model's parameters."""
-    own = next(model.parameters())
-    if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise DtypeError(
-            f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
-            f"input with x.to({own.dtype}), or the model with .to({x.dtype})."
-        )
-    if x.device != own.device:
-        raise ArgumentError(
-            f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
-            f"input with x.to({str(own.device)!r}), or the model with .to({str(x.device)!r})."
-        )
 
 
 def absolute_times(inputs: SequenceInputs, t: Tensor | None) -> Tensor:

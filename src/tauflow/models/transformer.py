@@ -47,6 +47,7 @@ class Transformer(AbstractStatelessModel):
     """
 
     paper: ClassVar[str] = "Vaswani et al. 2017, Attention is all you need"
+    every_step: ClassVar[bool] = True
 
     def __init__(
         self,

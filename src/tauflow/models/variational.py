@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,13 @@ from torch.nn.utils.rnn import PackedSequence
 from tauflow.batch import SequenceBatch
 from tauflow.cells.initialise import Generator
 from tauflow.checks import at_least, boolean, one_of, within
-from tauflow.errors import ArgumentError, DtypeError
-from tauflow.recorded import RecordedMeta, changed_options
-from tauflow.sequence.inputs import Lengths, SequenceInputs, prepare
+from tauflow.errors import ArgumentError
+from tauflow.sequence.inputs import Lengths, SequenceInputs
 from tauflow.training.losses import LOSSES
+from tauflow.training.score import PredictionLoss
 
 from .latent_encoders import Observations, dense_net, draw_linears_
+from .stateless import AbstractStatelessModel
 
 OBJECTIVES = ("reconstruction", "classification", "both")
 
@@ -92,7 +93,7 @@ def feature_means(values: Tensor, seen: Tensor) -> Tensor:
     return (total / seen.sum(dim=-2).clamp(min=1)).mean(dim=-1)
 
 
-class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
+class AbstractLatentModel(AbstractStatelessModel):
     r"""A sequence explained by the first state of a path: q(z0 | x), z(t), p(x(t) | z(t)).
 
     .. math::
@@ -118,12 +119,13 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         objective: ``"reconstruction"`` (the default without a head), ``"both"`` (the default with
             one) or ``"classification"`` alone.
         classification_weight: w, for ``"both"``.
+        kl_wait: epochs of training without the divergence; see :func:`kl_coefficient`.
+        kl_rate: how slowly its weight grows to 1 afterwards.
     """
 
-    paper: ClassVar[str]
-    """Where the model was published."""
-    options: dict[str, Any]
-    """The arguments the model was built with; recorded automatically."""
+    uses_observed: ClassVar[bool] = True
+    every_step: ClassVar[bool] = True
+    has_head: ClassVar[bool] = True
     encoder: nn.Module
 
     def __init__(
@@ -139,17 +141,21 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         linear_head: bool,
         objective: str | None,
         classification_weight: float,
+        kl_wait: int,
+        kl_rate: float,
     ) -> None:
-        super().__init__()
-        self.input_size = at_least(1, input_size=input_size)
+        super().__init__(
+            at_least(1, input_size=input_size),
+            at_least(0, classes=classes) or input_size,
+            return_sequences=boolean(per_step=per_step) or not classes,
+        )
         self.latent_size = at_least(1, latent_size=latent_size)
         self.observation_std = within(0.0, math.inf, observation_std=observation_std)
         if not observation_std > 0:
             raise ArgumentError("observation_std must be greater than 0.")
         self.samples = at_least(1, samples=samples)
         self.bound = one_of(("sequence", "batch"), bound=bound)
-        self.classes = at_least(0, classes=classes)
-        self.per_step = boolean(per_step=per_step)
+        self.classes, self.per_step = classes, per_step
         if not classes and (per_step or boolean(linear_head=linear_head)):
             raise ArgumentError(
                 "per_step and linear_head describe a head. Set classes, or drop them."
@@ -165,13 +171,10 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         self.classification_weight = within(
             0.0, math.inf, classification_weight=classification_weight
         )
+        self.kl_wait = at_least(0, kl_wait=kl_wait)
+        self.kl_rate = within(0.0, 1.0, kl_rate=kl_rate)
         sizes = [latent_size, classes] if linear_head else [latent_size, 300, 300, classes]
         self.head = dense_net(sizes, between=nn.ReLU) if classes else None
-
-    @property
-    def output_size(self) -> int:
-        """Width of what :meth:`forward` predicts: classes, or the features themselves."""
-        return self.classes or self.input_size
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw dense layers from N(0, 0.01) with zero biases; recurrent ones as torch does."""
@@ -222,36 +225,20 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
             generator: source of chance; by default torch's global one.
         """
         where = f"{type(self).__name__}.infer"
-        times = {"dt": dt, "t": t, "mask": mask, "lengths": lengths, "observed": observed}
-        inputs = self._prepared(where, x, times)
+        inputs, _ = self._prepared(
+            where, x, dt=dt, t=t, mask=mask, lengths=lengths, observed=observed
+        )
         return self._paths(Observations.of(inputs), samples, generator)
 
-    def forward(
-        self, x: Tensor | PackedSequence, hx: None = None, **times_and_masks: Any
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
+    def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Predict from the posterior's mean: without chance, in training too.
-
-        Args:
-            x: inputs.
-            hx: must be ``None``.
-            **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
-                :meth:`infer`.
 
         Returns:
             The logits, (B, C), or (B, T, C) with ``per_step``; without a head the reconstruction,
-            (B, T, D). And an empty state, (B, 0).
+            (B, T, D).
         """
-        where = f"{type(self).__name__}.forward"
-        if hx is not None:
-            raise ArgumentError(
-                f"{where}: hx must be None. The model reads a sequence from its end to its "
-                "beginning and carries no state; pass the whole sequence in one call."
-            )
-        inputs = self._prepared(where, x, times_and_masks)
         paths = self._paths(Observations.of(inputs), 0, None)
-        y = (paths.reconstruction if paths.logits is None else paths.logits)[0]
-        prediction = inputs.like_input(y, every_step=self.per_step or not self.classes)
-        return prediction, y.new_zeros((y.shape[0], 0) if inputs.batched else (0,))
+        return (paths.reconstruction if paths.logits is None else paths.logits)[0]
 
     def loss(
         self,
@@ -260,6 +247,7 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         kl_weight: float = 1.0,
         samples: int | None = None,
         generator: Generator = None,
+        prediction_loss: PredictionLoss | None = None,
     ) -> VariationalLoss:
         """Return the loss of reconstructing a batch's own inputs, and of classifying it.
 
@@ -269,13 +257,17 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
             kl_weight: weight of the divergence, e.g. :func:`kl_coefficient` of the epoch.
             samples: how many; by default the model's number. 0 takes the posterior's mean.
             generator: source of chance; by default torch's global one.
+            prediction_loss: of the head's logits, by default the cross entropy; another one makes
+                of the head what that loss compares with the targets.
 
         Raises:
             ShapeError, DtypeError, DataError: targets do not fit the head.
         """
         within(0.0, math.inf, kl_weight=kl_weight)
-        times = {"dt": batch.dt, "mask": batch.mask, "observed": batch.observed}
-        inputs = self._prepared(f"{type(self).__name__}.loss", batch.x, times)
+        where = f"{type(self).__name__}.loss"
+        inputs, _ = self._prepared(
+            where, batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed
+        )
         seen = Observations.of(inputs)
         paths = self._paths(seen, samples, generator)
         squared = (seen.x - paths.reconstruction) ** 2
@@ -289,7 +281,7 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         loss = -bounds.logsumexp(dim=0).mean()
         entropy = None
         if paths.logits is not None:
-            score = LOSSES["bce" if self.classes == 1 else "cross_entropy"]
+            score = prediction_loss or LOSSES["bce" if self.classes == 1 else "cross_entropy"]
             entropy = torch.stack([score(logits, batch) for logits in paths.logits]).mean()
             alone = self.objective == "classification"
             loss = entropy if alone else loss + self.classification_weight * entropy
@@ -301,6 +293,19 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
             classification=None if entropy is None else entropy.detach(),
             paths=paths,
         )
+
+    def training_loss(
+        self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
+    ) -> Tensor:
+        """Return :meth:`loss` with the divergence's weight of an epoch, for the training loop.
+
+        Args:
+            batch: inputs and targets.
+            prediction_loss: of the head's logits; not asked without a head.
+            epoch: finished epochs.
+        """
+        weight = kl_coefficient(epoch, wait=self.kl_wait, rate=self.kl_rate)
+        return self.loss(batch, kl_weight=weight, prediction_loss=prediction_loss).loss
 
     def generate(self, elapsed: Tensor, *, generator: Generator = None) -> tuple[Tensor, Tensor]:
         """Draw first states from the prior and follow them.
@@ -316,25 +321,10 @@ class AbstractLatentModel(nn.Module, metaclass=RecordedMeta):
         latent, decoded, _ = self.decode(z0, elapsed)
         return latent, decoded
 
-    def extra_repr(self) -> str:
-        """Show the options that differ from their defaults."""
-        return changed_options(self)
-
-    def _prepared(
-        self, where: str, x: Tensor | PackedSequence, times: dict[str, Any]
-    ) -> SequenceInputs:
-        inputs = prepare(where, self.input_size, x, **times)
-        own = next(self.parameters())
-        if inputs.x.dtype is not own.dtype:
-            raise DtypeError(
-                f"{where}: x has dtype {inputs.x.dtype}, but the parameters have {own.dtype}. "
-                f"Convert the input with x.to({own.dtype}), or the model with .to(...)."
-            )
-        return inputs
-
     def _paths(self, seen: Observations, samples: int | None, generator: Generator) -> LatentPaths:
         count = self.samples if samples is None else at_least(0, samples=samples)
-        mean, std = self.encoder(seen)
+        # Under autocast the encoder answers in less precision than the times have.
+        mean, std = (moment.to(seen.elapsed.dtype) for moment in self.encoder(seen))
         z0 = mean.unsqueeze(0)
         if count:
             z0 = z0 + std * _normal((count, *mean.shape), mean, generator)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from tauflow.checks import boolean_tensor, floating, same_device, shape_error, values_readable
@@ -116,6 +116,21 @@ def prepare(
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
         gaps = gaps.masked_fill(~mask, 0.0)
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, observed, batched, packed)
+
+
+def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
+    """Raise unless the input has the dtype and device of the module's parameters."""
+    own = next(module.parameters(), x)
+    if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise DtypeError(
+            f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
+            f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
+        )
+    if x.device != own.device:
+        raise ArgumentError(
+            f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
+            f"input with x.to({str(own.device)!r}), or the module with .to({str(x.device)!r})."
+        )
 
 
 def _unpacked(

@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
-from .inputs import Lengths, SequenceInputs, prepare
+from .inputs import Lengths, SequenceInputs, check_parameters, prepare
 from .stream import Stream
 from .unroll import unroll
 
@@ -155,7 +155,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             observed=observed,
             goes_on=hx is not None,
         )
-        self._check_parameters(where, inputs.x)
+        check_parameters(where, self.cell, inputs.x)
         if observed is not None and not self.cell.uses_observed:
             raise ArgumentError(
                 f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
@@ -230,19 +230,6 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     def _state_per_cell(self, h: Tensor) -> list[Tensor]:
         sizes = [self._cell(i).state_size for i in range(len(self.cells))]
         return list(h.split(sizes, dim=-1))
-
-    def _check_parameters(self, where: str, x: Tensor) -> None:
-        own = next(self.cell.parameters(), x)
-        if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise DtypeError(
-                f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
-                f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
-            )
-        if x.device != own.device:
-            raise ArgumentError(
-                f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
-                f"input with x.to({str(own.device)!r}), or the module with .to({str(x.device)!r})."
-            )
 
     def _start_states(
         self, where: str, hx: Tensor | None, inputs: SequenceInputs

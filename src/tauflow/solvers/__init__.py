@@ -2,6 +2,7 @@
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
 from .explicit import integrate
+from .gap import FLOW_SOLVERS, GapSolver
 from .semilinear import SOLVERS, integrate_semilinear
 from .tableau import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau
 from .torchode_steps import SolverStatistics
@@ -9,12 +10,14 @@ from .torchode_steps import SolverStatistics
 __all__ = [
     "ADAPTIVE_METHODS",
     "EULER",
+    "FLOW_SOLVERS",
     "HEUN",
     "MIDPOINT",
     "RK4",
     "SOLVERS",
     "TABLEAUS",
     "ButcherTableau",
+    "GapSolver",
     "SolverStatistics",
     "integrate",
     "integrate_adaptive",

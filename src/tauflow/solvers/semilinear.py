@@ -5,20 +5,27 @@ r"""Flows that are linear in the state once their conductances are frozen.
 
 Both forms of the liquid time-constant network are of this kind, with drive u and decay rate g.
 The *fused* solver takes u and g at the old state and the linear h at the new one, which keeps the
-state between the old state and the equilibrium u / g for any step size.
+state between the old state and the equilibrium u / g for any step size. The *exponential* solver
+takes u and g at the old state too, and follows the linear flow that is left exactly:
 
-Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eq. 3 and Algorithm 1.
+.. math::
+    h' = e^{-r} h + \frac{d}{C} \varphi(r)\, u, \qquad r = d g / C, \quad
+    \varphi(r) = (1 - e^{-r}) / r
+
+Source: Hasani et al. 2021, "Liquid Time-constant Networks", Eq. 3 and Algorithm 1; Hochbruck &
+Ostermann 2010, "Exponential integrators", for the exponential Euler step.
 """
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from .explicit import integrate
 from .tableau import TABLEAUS
 
-SOLVERS: tuple[str, ...] = ("fused", *TABLEAUS)
+SOLVERS: tuple[str, ...] = ("fused", "exponential", *TABLEAUS)
 """Names accepted by :func:`integrate_semilinear`."""
 
 
@@ -37,16 +44,22 @@ def integrate_semilinear(
         terms: maps a state (B, S) to its drive and decay rate, each (B, S).
         h: state at the start.
         dt: length of the gap of each sample.
-        solver: ``"fused"`` or the name of an explicit table.
+        solver: ``"fused"``, ``"exponential"`` or the name of an explicit table.
         substeps: number of steps, at least 1.
         capacity: C, positive.
     """
+    delta = dt / substeps
     if solver == "fused":
-        delta = dt / substeps
         for _ in range(substeps):
             drive, decay = terms(h)
             # Multiplied through by delta, so that a gap of zero gives h and not 0 * inf.
             h = (capacity * h + delta * drive) / (capacity + delta * decay)
+        return h
+    if solver == "exponential":
+        for _ in range(substeps):
+            drive, decay = terms(h)
+            r = delta * decay / capacity
+            h = torch.exp(-r) * h + delta / capacity * drive * _one_minus_exp_over(r)
         return h
 
     def field(at: Tensor) -> Tensor:
@@ -54,3 +67,10 @@ def integrate_semilinear(
         return (drive - decay * at) / capacity
 
     return integrate(field, h, dt, tableau=TABLEAUS[solver], substeps=substeps)
+
+
+def _one_minus_exp_over(r: Tensor) -> Tensor:
+    """Return (1 - exp(-r)) / r, which is 1 at r = 0, with a gradient there too."""
+    still = r == 0
+    moving = torch.where(still, torch.ones_like(r), r)
+    return torch.where(still, 1 - r / 2, -torch.expm1(-moving) / moving)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, DataError, NonFiniteError
 
 from .checkpoint import Checkpoint
-from .losses import LOSSES
-from .metrics import METRICS, evaluate, predict
+from .curriculum import beginning, starts_stage, steps_of_epoch
+from .losses import LOSSES, weighted
+from .metrics import METRICS, evaluate_all
 from .optimization import (
     attach_constraints,
     clip_gradients,
@@ -30,6 +31,8 @@ from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint
+from .score import Score
+from .step_loss import training_loss
 
 Splits = dict[str, SequenceBatch | None]
 
@@ -47,11 +50,18 @@ def train(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> TrainingResult:
     """Train a model, and leave it with the selected weights, in evaluation mode.
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
     if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O).
+
+    A model that learns from more than the error of its predictions has a method
+    ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed
+    as it likes: ``prediction_loss(prediction, batch)`` is the loss named here, ``epoch`` the number
+    of finished epochs, and chance comes from torch's global generator. Evaluation knows nothing of
+    it: metrics compare the model's predictions with the targets.
 
     The order of the batches and the global random numbers that the model draws (dropout) follow
     from ``seed`` alone; the caller's global generator is left as it was. A run with a ``run_dir``
@@ -71,6 +81,8 @@ def train(
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none.
         progress: whether to draw a progress bar; None: on a terminal.
+        after_epoch: called with the row of the history of every epoch once that epoch is saved. An
+            exception that it raises ends the training; with a ``run_dir`` it can be resumed.
 
     Raises:
         ArgumentError: arguments contradict each other.
@@ -107,6 +119,8 @@ def train(
                 if directory is not None:
                     directory.save(_snapshot(run, selection))
                 show(row)
+                if after_epoch is not None:
+                    after_epoch(row)
     selection.restore(model)
     model.eval()
     return TrainingResult.from_history(
@@ -123,17 +137,22 @@ class _Run:
         self, model: nn.Module, data: SequenceBatch, loss: str, recipe: Recipe, seed: int
     ) -> None:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
-        self.loss = LOSSES[loss]
+        self.loss = _loss(loss, recipe)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(recipe, self.parameters)
-        attach_constraints(model, self.optimizer)
+        self._start_optimizer()
         self.step = 0
         self.lr = recipe.lr
         self.history: list[dict[str, Any]] = []
 
+    def _start_optimizer(self) -> None:
+        self.optimizer = make_optimizer(self.recipe, self.parameters)
+        attach_constraints(self.model, self.optimizer)
+
     def train_epoch(self, epoch: int) -> float:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.model.train()
+        if starts_stage(self.recipe, epoch):
+            self._start_optimizer()
         total, count = 0.0, 0
         for batch in self._batches(epoch):
             self.lr = learning_rate(
@@ -147,8 +166,7 @@ class _Run:
         return total / count
 
     def _take_step(self, batch: SequenceBatch, epoch: int) -> tuple[float, int]:
-        prediction = predict(self.model, batch)
-        loss = self.loss(prediction, batch)
+        loss, entries = training_loss(self.model, batch, self.loss, epoch=epoch - 1)
         value = loss.item()
         if not math.isfinite(value):
             raise NonFiniteError(f"the loss is {value} at {self._where(epoch, self.step + 1)}")
@@ -159,9 +177,14 @@ class _Run:
         clip_gradients(self.parameters, self.recipe)
         self.optimizer.step()
         self.step += 1
-        return value, self.loss.count(batch, per_step=prediction.ndim == 3)
+        return value, entries
 
     def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
+        steps = steps_of_epoch(self.recipe, epoch)
+        for batch in self._whole_batches(epoch):
+            yield batch if steps is None else beginning(batch, steps)
+
+    def _whole_batches(self, epoch: int) -> Iterator[SequenceBatch]:
         sequences, size = len(self.data), self.recipe.batch_size
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
         if not self.recipe.shuffle:
@@ -194,7 +217,7 @@ class _Selection:
     """The weights that training will return: the best so far, or those of the last epoch."""
 
     def __init__(self, metric: str, recipe: Recipe) -> None:
-        self.higher_is_better = METRICS[metric].higher_is_better
+        self.higher_is_better = METRICS[recipe.select_by or metric].higher_is_better
         self.recipe = recipe
         self.epoch: int | None = None
         self.value: float | None = None
@@ -206,7 +229,7 @@ class _Selection:
             return
         if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
             return
-        value: float = row["valid"]
+        value: float = row["criterion" if self.recipe.select_by else "valid"]
         if self.value is None or (
             value > self.value if self.higher_is_better else value < self.value
         ):
@@ -229,23 +252,32 @@ def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, 
         "lr": run.lr,
         "train_loss": train_loss,
     }
-    for name in ("valid", "test"):
-        row[name] = _evaluate_split(run, name, splits[name], metric)
+    criterion = run.recipe.select_by
+    row["valid"], *chosen = _evaluate_split(run, "valid", splits["valid"], metric, criterion)
+    row["test"], *_ = _evaluate_split(run, "test", splits["test"], metric)
+    if criterion is not None:
+        row["criterion"] = chosen[0]
     row["seconds"] = time.perf_counter() - started
     run.history.append(row)
     return row
 
 
-def _evaluate_split(run: _Run, name: str, data: SequenceBatch | None, metric: str) -> float | None:
+def _evaluate_split(
+    run: _Run, name: str, data: SequenceBatch | None, *metrics: str | None
+) -> list[float | None]:
+    """Return the value of each metric, ``None`` without data; ``None`` among them is left out."""
+    wanted = [metric for metric in metrics if metric is not None]
     if data is None:
-        return None
-    value = evaluate(run.model, data, metric=metric, batch_size=run.recipe.eval_batch_size)
-    if not math.isfinite(value):
-        raise NonFiniteError(
-            f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, although "
-            "every parameter is finite. Lower lr, or look for extreme values in these data."
-        )
-    return value
+        return [None] * len(wanted)
+    found = evaluate_all(run.model, data, metrics=wanted, batch_size=run.recipe.eval_batch_size)
+    for metric, value in found.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, "
+                "although every parameter is finite. Lower lr, or look for extreme values in "
+                "these data."
+            )
+    return [found[metric] for metric in wanted]
 
 
 def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
@@ -284,6 +316,13 @@ def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
     )
 
 
+def _loss(name: str, recipe: Recipe) -> Score:
+    loss = LOSSES[name]
+    if recipe.class_weights is None:
+        return loss
+    return weighted(loss, recipe.class_weights, recipe.class_weight_mean or "weights")
+
+
 def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe) -> None:
     """Refuse what would fail only after some time, or mean nothing."""
     if not isinstance(recipe, Recipe):
@@ -297,8 +336,9 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
         if len(data) == 0:
             raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
         _check_inputs(name, data)
-        score = LOSSES[loss] if name == "train" else METRICS[metric]
-        score.check_targets(name, data)
+        chosen = METRICS[recipe.select_by or metric] if name == "valid" else METRICS[metric]
+        for score in [_loss(loss, recipe)] if name == "train" else [METRICS[metric], chosen]:
+            score.check_targets(name, data)
     train = splits["train"]
     if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
         raise DataError(
@@ -317,17 +357,21 @@ def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: 
 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
-    """Refuse inputs and gaps that are not finite at a step that counts."""
-    finite = {"x": torch.isfinite(data.x).all(-1)}
+    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    good = torch.isfinite(data.x)
+    if data.observed is not None:
+        good |= ~data.observed
+    finite = {"x": good.flatten(2).all(-1)}
     if data.dt is not None:
         finite["dt"] = torch.isfinite(data.dt)
     for part, good in finite.items():
         bad = ~good if data.mask is None else ~good & data.mask
         if bool(bad.any()):
             row, step = bad.nonzero()[0].tolist()
+            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
             raise DataError(
-                f"{part} of the {name} data is not finite at sequence {row}, step {step}. Fill the "
-                "value in, or mark the step with mask=False."
+                f"{part} of the {name} data is not finite at sequence {row}, step {step}. "
+                f"{advice}, or mark the step with mask=False."
             )
 
 

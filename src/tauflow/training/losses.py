@@ -1,11 +1,13 @@
 """Losses by name: means over the valid entries of a batch."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.errors import DataError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
 from .score import Score
@@ -39,6 +41,41 @@ def binary_cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     """Return the binary cross entropy of every logit; targets are 0, 1 or a probability."""
     target = y.view_as(prediction).to(prediction.dtype)
     return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")
+
+
+def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Score:
+    """Return a loss in which every entry counts what its class weighs.
+
+    Args:
+        loss: of targets that are classes, or 0 and 1 for a single logit.
+        weights: one for each class, beginning with class 0.
+        by: what the sum over a batch is divided by: ``"weights"``, the sum of its weights, or
+            ``"entries"``, their number.
+
+    Raises:
+        ArgumentError: the targets are values, or there are not as many weights as classes.
+    """
+    if loss.target == "values" or loss.compare is None:
+        raise ArgumentError(
+            f"class weights are for losses of classes, and {loss.name} is none. Leave them out."
+        )
+
+    def weight(prediction: Tensor, y: Tensor) -> Tensor:
+        classes = max(2, prediction.shape[-1])
+        if classes != len(weights):
+            raise ArgumentError(
+                f"{loss.name}: there are {len(weights)} class weights for {classes} classes. Give "
+                "one for each."
+            )
+        return prediction.new_tensor(weights)[y.flatten().long()]
+
+    def compare(prediction: Tensor, y: Tensor) -> Tensor:
+        return loss.entries(prediction, y).flatten() * weight(prediction, y)
+
+    def mean(prediction: Tensor, y: Tensor) -> Tensor:
+        return compare(prediction, y).sum() / weight(prediction, y).sum()
+
+    return replace(loss, compare=compare, mean=mean if by == "weights" else None)
 
 
 LOSSES: Registry[Score] = Registry(

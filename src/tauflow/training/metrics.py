@@ -1,10 +1,13 @@
 """Metrics by name, and their exact value over a whole split."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
+from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
@@ -27,6 +30,67 @@ def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
     return ((prediction > 0) == (y.view_as(prediction) > 0.5)).to(prediction.dtype)
 
 
+def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
+    """Return the chance that a positive's logit is above a negative's, half of it if they tie.
+
+    That is the area under the curve of true against false positives, by the formula of Mann and
+    Whitney.
+
+    Args:
+        logit: (N,).
+        positive: (N,) bool.
+
+    Raises:
+        DataError: there are no positives, or no negatives.
+    """
+    of_positives, of_negatives = logit[positive], logit[~positive].sort().values
+    if not len(of_positives) or not len(of_negatives):
+        raise DataError(
+            f"the area under a ROC curve needs targets of both classes, but all {len(logit)} are "
+            f"{'positive' if len(of_positives) else 'negative'}. Use another metric."
+        )
+    below = torch.searchsorted(of_negatives, of_positives)
+    not_above = torch.searchsorted(of_negatives, of_positives, right=True)
+    return (below + not_above).double().mean() / (2 * len(of_negatives))
+
+
+def f1(found: Tensor, positive: Tensor) -> Tensor:
+    """Return the harmonic mean of precision and recall, 0 where there is neither.
+
+    Args:
+        found: (N,) bool, what was taken for positive.
+        positive: (N,) bool, what is.
+    """
+    hits = (found & positive).sum()
+    return 2.0 * hits / (found.sum() + positive.sum()).clamp(min=1)
+
+
+def _of_two_classes(
+    name: str, score: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a score of two logits per entry, and classes 0 and 1, the positive one."""
+
+    def whole(prediction: Tensor, y: Tensor) -> Tensor:
+        if prediction.shape[-1] != 2:
+            raise shape_error(
+                name, "prediction", prediction, "two outputs", "It is for two classes."
+            )
+        return score(prediction[:, 1] - prediction[:, 0], y == 1)
+
+    return whole
+
+
+def _of_one_logit(
+    score: Callable[[Tensor, Tensor], Tensor],
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a score of one logit per entry, and targets 0 and 1."""
+    return lambda prediction, y: score(prediction[:, 0], y > 0.5)
+
+
+def _f1_of_logits(logit: Tensor, positive: Tensor) -> Tensor:
+    return f1(logit > 0, positive)
+
+
 METRICS: Registry[Score] = Registry(
     "metric",
     {
@@ -36,9 +100,28 @@ METRICS: Registry[Score] = Registry(
         "binary_accuracy": Score("binary_accuracy", "binary", correct_side, higher_is_better=True),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
         "bce": Score("bce", "binary", binary_cross_entropy),
+        "auroc": Score(
+            "auroc",
+            "classes",
+            higher_is_better=True,
+            whole=_of_two_classes("auroc", area_under_roc),
+        ),
+        "binary_auroc": Score(
+            "binary_auroc", "binary", higher_is_better=True, whole=_of_one_logit(area_under_roc)
+        ),
+        "f1": Score(
+            "f1", "classes", higher_is_better=True, whole=_of_two_classes("f1", _f1_of_logits)
+        ),
+        "binary_f1": Score(
+            "binary_f1", "binary", higher_is_better=True, whole=_of_one_logit(_f1_of_logits)
+        ),
     },
 )
-"""Metrics that training knows by name; add one with ``METRICS.add(name, Score(...))``."""
+"""Metrics that training knows by name; add one with ``METRICS.add(name, Score(...))``.
+
+The areas and F1 scores are of two classes, the second being the positive one, over all entries of a
+split together: ``auroc`` and ``f1`` of two logits, the ``binary_`` ones of a single logit.
+"""
 
 
 def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
@@ -54,12 +137,11 @@ def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
     return prediction
 
 
-@torch.no_grad()
 def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: int = 512) -> float:
     """Return a metric over a whole split, in evaluation mode.
 
-    The value is the mean over all valid entries of the split, whatever the batch size. Every module
-    is in its former mode afterwards.
+    The value is that of all valid entries of the split, whatever the batch size. Every module is in
+    its former mode afterwards.
 
     Args:
         model: called as ``prediction, state = model(x, dt=..., mask=...)``.
@@ -70,22 +152,57 @@ def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: 
     Raises:
         DataError: the split is empty, or no entry of it is valid.
     """
-    score = METRICS[metric]
+    return evaluate_all(model, data, metrics=[metric], batch_size=batch_size)[metric]
+
+
+@torch.no_grad()
+def evaluate_all(
+    model: nn.Module, data: SequenceBatch, *, metrics: Sequence[str], batch_size: int = 512
+) -> dict[str, float]:
+    """Return several metrics over a whole split, from one pass; see :func:`evaluate`."""
+    tallies = {name: _Tally(METRICS[name]) for name in metrics}
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    total, count = 0.0, 0
     try:
         for start in range(0, len(data), batch_size):
             batch = data[start : start + batch_size]
-            entries = score.entries(predict(model, batch), batch)
-            total += entries.sum(dtype=torch.float64).item()
-            count += entries.numel()
+            prediction = predict(model, batch)
+            for tally in tallies.values():
+                tally.add(prediction, batch)
     finally:
         for module, mode in modes:
             module.training = mode
-    if count == 0:
-        raise DataError(
-            f"{metric}: the data have no valid entry: there are {len(data)} sequences, and y_mask, "
-            "or mask, is false at every step. Evaluate on data with at least one target."
-        )
-    return total / count
+    return {name: tally.value(len(data)) for name, tally in tallies.items()}
+
+
+class _Tally:
+    """What is kept of the batches seen so far: a sum, or all entries of a score that needs them."""
+
+    def __init__(self, score: Score) -> None:
+        self.score = score
+        self.total, self.count = 0.0, 0
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
+        """Take in a batch."""
+        chosen, y = self.score.selected(prediction, batch)
+        if self.score.whole is not None:
+            self.kept.append((chosen.flatten(0, -2), y.flatten()))
+            self.count += y.numel()
+            return
+        entries = self.score.entries(chosen, y)
+        self.total += entries.sum(dtype=torch.float64).item()
+        self.count += entries.numel()
+
+    def value(self, sequences: int) -> float:
+        """Return the score of everything taken in."""
+        if self.count == 0:
+            raise DataError(
+                f"{self.score.name}: the data have no valid entry: there are {sequences} "
+                "sequences, and y_mask, or mask, is false at every step. Evaluate on data with at "
+                "least one target."
+            )
+        if self.score.whole is None:
+            return self.total / self.count
+        predictions, targets = zip(*self.kept, strict=True)
+        return float(self.score.whole(torch.cat(predictions), torch.cat(targets)))

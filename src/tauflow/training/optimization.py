@@ -26,6 +26,7 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
     makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
+        "adamax": torch.optim.Adamax,
         "rmsprop": torch.optim.RMSprop,
     }
     return makers[recipe.optimizer](parameters, **options)
@@ -43,9 +44,11 @@ def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> f
     if recipe.decay is None:
         return recipe.lr
     if recipe.schedule_interval == "epoch":
-        return recipe.lr * math.pow(recipe.decay, epoch)
-    # Keras counts full batches here even where the last, partial batch is trained on too.
-    return recipe.lr * math.pow(recipe.decay, step / max(1, sequences // recipe.batch_size))
+        epochs: float = epoch
+    else:
+        # Keras counts full batches here even where the last, partial batch is trained on too.
+        epochs = step / max(1, sequences // recipe.batch_size)
+    return max(recipe.min_lr or 0.0, recipe.lr * math.pow(recipe.decay, epochs))
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

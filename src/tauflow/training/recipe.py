@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from tauflow.checks import at_least, one_of
@@ -18,9 +19,9 @@ class Recipe:
     the recipe would ignore is refused, so that a recipe says what happens and nothing else.
 
     Args:
-        optimizer: ``"adam"``, ``"adamw"`` or ``"rmsprop"``.
+        optimizer: ``"adam"``, ``"adamw"``, ``"adamax"`` or ``"rmsprop"``.
         lr: base learning rate.
-        betas: decay rates of Adam's two moments, each in [0, 1).
+        betas: decay rates of the two moments of the Adam family, each in [0, 1).
         eps: added to the denominator of the update. PyTorch and TensorFlow 1 use 1e-8, Keras 1e-7.
         rho: decay rate of RMSprop's average, in [0, 1). PyTorch uses 0.99, Keras 0.9.
         weight_decay: the optimizer's own decay: decoupled for AdamW, added to the gradient else.
@@ -31,6 +32,7 @@ class Recipe:
         schedule_interval: ``"epoch"``: lr * decay^e in the e-th epoch, counted from 0. ``"step"``:
             lr * decay^(s / floor(n / batch_size)) at step s, counted from 0, with n training
             sequences.
+        min_lr: floor of a decaying learning rate.
         clip: ``"none"``; ``"norm"``: the gradient as a whole; ``"per_tensor"``: the gradient of
             each parameter separately (``clipnorm`` in Keras).
         clip_norm: largest norm that clipping leaves alone.
@@ -38,8 +40,18 @@ class Recipe:
         batch_size: sequences per step.
         drop_last: leave out the last batch of an epoch if it is smaller.
         shuffle: draw a new order of the training sequences in every epoch.
+        class_weights: what an error on each class counts, beginning with class 0; for losses of
+            classes.
+        class_weight_mean: what the weighted loss of a batch is divided by: ``"weights"``, their
+            sum, as in PyTorch, the default; or ``"entries"``, their number.
+        curriculum: numbers of steps, increasing: the first stage trains on so many first steps of
+            every sequence, the next on the next number, and what epochs remain on whole sequences.
+            A stage continues from the weights of the one before, with a new optimizer. Evaluation
+            is always on whole sequences.
+        curriculum_epochs: epochs of each of these stages.
         select: ``"best"``: the weights with the best validation metric, the earliest if several
             tie; ``"last"``: those after the last epoch.
+        select_by: name of the metric that is to be best; by default the reported one.
         score_last_epoch: whether the weights after the last epoch may be selected. ``False``
             reproduces scripts that evaluate at the start of an epoch.
         eval_batch_size: sequences per step of an evaluation.
@@ -59,13 +71,19 @@ class Recipe:
     schedule: str = "constant"
     decay: float | None = None
     schedule_interval: str = "epoch"
+    min_lr: float | None = None
     clip: str = "none"
     clip_norm: float | None = None
     epochs: int = 100
     batch_size: int = 64
     drop_last: bool = False
     shuffle: bool = True
+    class_weights: tuple[float, ...] | None = None
+    class_weight_mean: str | None = None
+    curriculum: tuple[int, ...] | None = None
+    curriculum_epochs: int | None = None
     select: str = "best"
+    select_by: str | None = None
     score_last_epoch: bool = True
     eval_batch_size: int = 512
 
@@ -75,11 +93,13 @@ class Recipe:
         self._check_pairs()
 
     def _check_choices(self) -> None:
-        one_of(("adam", "adamw", "rmsprop"), optimizer=self.optimizer)
+        one_of(("adam", "adamw", "adamax", "rmsprop"), optimizer=self.optimizer)
         one_of(("constant", "exponential"), schedule=self.schedule)
         one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
         one_of(("none", "norm", "per_tensor"), clip=self.clip)
         one_of(("best", "last"), select=self.select)
+        if self.class_weight_mean is not None:
+            one_of(("weights", "entries"), class_weight_mean=self.class_weight_mean)
         for name in ("drop_last", "shuffle", "score_last_epoch"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(f"{name} must be True or False, got {getattr(self, name)!r}.")
@@ -89,21 +109,43 @@ class Recipe:
         at_least(1, batch_size=self.batch_size)
         at_least(1, eval_batch_size=self.eval_batch_size)
         _number("lr", self.lr, above=0.0)
-        _number("weight_decay", self.weight_decay, low=0.0)
-        _number("l2", self.l2, low=0.0)
-        if self.eps is not None:
-            _number("eps", self.eps, above=0.0)
-        if self.rho is not None:
-            _number("rho", self.rho, low=0.0, below=1.0)
-        if self.decay is not None:
-            _number("decay", self.decay, above=0.0, high=1.0)
-        if self.clip_norm is not None:
-            _number("clip_norm", self.clip_norm, above=0.0)
+        ranges: dict[str, dict[str, float]] = {
+            "weight_decay": {"low": 0.0},
+            "l2": {"low": 0.0},
+            "eps": {"above": 0.0},
+            "rho": {"low": 0.0, "below": 1.0},
+            "decay": {"above": 0.0, "high": 1.0},
+            "min_lr": {"low": 0.0, "high": self.lr},
+            "clip_norm": {"above": 0.0},
+        }
+        for name, limits in ranges.items():
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), **limits)
         if self.betas is not None:
             if not isinstance(self.betas, tuple) or len(self.betas) != 2:
                 raise ArgumentError(f"betas must be a tuple of two numbers, got {self.betas!r}.")
             for beta in self.betas:
                 _number("betas", beta, low=0.0, below=1.0)
+        if self.class_weights is not None:
+            self._check_class_weights(self.class_weights)
+        if self.curriculum is not None:
+            self._check_curriculum(self.curriculum)
+
+    def _check_class_weights(self, weights: tuple[float, ...]) -> None:
+        if not isinstance(weights, tuple) or len(weights) < 2:
+            raise ArgumentError(f"class_weights must be one number per class, got {weights!r}.")
+        for weight in weights:
+            _number("class_weights", weight, above=0.0)
+
+    def _check_curriculum(self, steps: tuple[int, ...]) -> None:
+        if not isinstance(steps, tuple) or not steps:
+            raise ArgumentError(f"curriculum must be a tuple of step counts, got {steps!r}.")
+        for count in steps:
+            at_least(1, curriculum=count)
+        if any(later <= sooner for sooner, later in pairwise(steps)):
+            raise ArgumentError(f"curriculum must increase, got {steps!r}. Sort the step counts.")
+        if self.curriculum_epochs is not None:
+            at_least(1, curriculum_epochs=self.curriculum_epochs)
 
     def _check_pairs(self) -> None:
         if self.betas is not None and self.optimizer == "rmsprop":
@@ -117,6 +159,19 @@ class Recipe:
                 f"schedule={self.schedule!r} contradicts decay={self.decay!r}. "
                 "Give a decay with schedule='exponential', and only then."
             )
+        if self.min_lr is not None and self.decay is None:
+            raise ArgumentError("min_lr is the floor of a decay; give a decay, or leave it out.")
+        if self.class_weight_mean is not None and self.class_weights is None:
+            raise ArgumentError(
+                "class_weight_mean needs class_weights; give them, or leave it out."
+            )
+        if (self.curriculum is None) != (self.curriculum_epochs is None):
+            raise ArgumentError(
+                f"curriculum={self.curriculum!r} contradicts "
+                f"curriculum_epochs={self.curriculum_epochs!r}. Give both, or none."
+            )
+        if self.select_by is not None and self.select == "last":
+            raise ArgumentError("select='last' selects by no metric; leave select_by out.")
         if (self.clip != "none") != (self.clip_norm is not None):
             raise ArgumentError(
                 f"clip={self.clip!r} contradicts clip_norm={self.clip_norm!r}. "
@@ -144,16 +199,15 @@ class Recipe:
                     f"Known: {', '.join(known)}."
                 )
         values = dict(options)
-        if isinstance(values.get("betas"), list):  # TOML and JSON have no tuples
-            values["betas"] = tuple(values["betas"])
+        for key, value in values.items():
+            if isinstance(value, list):  # TOML and JSON have no tuples
+                values[key] = tuple(value)
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
         values = asdict(self)
-        if self.betas is not None:
-            values["betas"] = list(self.betas)
-        return values
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
 def _number(

@@ -10,28 +10,49 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
+PredictionLoss = Callable[[Tensor, SequenceBatch], Tensor]
+"""What makes one number of predictions, (B, T, O) or (B, O), and the targets of a batch."""
+
 
 @dataclass(frozen=True)
 class Score:
-    """A comparison of predictions with targets that averages over entries.
+    """A comparison of predictions with targets: a mean over entries, or a number of all at once.
 
     Args:
         name: what it is called.
         target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
             integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit.
         compare: maps predictions (..., O) and targets that fit them to one number per entry.
-        higher_is_better: whether a larger mean is a better one.
-        mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
+        higher_is_better: whether a larger score is a better one.
+        mean: the mean of ``compare`` in one operation, if there is a faster one than taking it; or
+            a weighted mean, for a loss.
+        whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
+            the score, if it is no mean over entries, as the area under a ROC curve is none; for
+            targets that are classes.
+
+    Raises:
+        ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
+            targets that are values.
     """
 
     name: str
     target: str
-    compare: Callable[[Tensor, Tensor], Tensor]
+    compare: Callable[[Tensor, Tensor], Tensor] | None = None
     higher_is_better: bool = False
     mean: Callable[[Tensor, Tensor], Tensor] | None = None
+    whole: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.compare is None) == (self.whole is None):
+            raise ArgumentError(
+                f"{self.name}: give either compare, for a mean over entries, or whole, for a "
+                "number of all entries together."
+            )
+        if self.whole is not None and self.target == "values":
+            raise ArgumentError(f"{self.name}: whole is for targets that are classes, not values.")
 
     def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
-        """Return the mean over the valid entries of a batch.
+        """Return the score of the valid entries of a batch.
 
         Args:
             prediction: (B, T, O) for one per step, (B, O) for one per sequence.
@@ -42,17 +63,27 @@ class Score:
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
-        prediction, y = self._selected(prediction, batch)
+        prediction, y = self.selected(prediction, batch)
         if y.numel() == 0:
             raise DataError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
-        return self.compare(prediction, y).mean() if self.mean is None else self.mean(prediction, y)
+        if self.whole is not None:
+            return self.whole(prediction.flatten(0, -2), y.flatten())
+        if self.mean is not None:
+            return self.mean(prediction, y)
+        return self.entries(prediction, y).mean()
 
-    def entries(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
-        """Return one number per valid entry; for its arguments see :meth:`__call__`."""
-        return self.compare(*self._selected(prediction, batch))
+    def entries(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Return one number per entry, given what :meth:`selected` returns.
+
+        Raises:
+            ArgumentError: the score is no mean over entries.
+        """
+        if self.compare is None:
+            raise ArgumentError(f"{self.name} has no number per entry; it is one of all of them.")
+        return self.compare(prediction, y)
 
     def count(self, batch: SequenceBatch, *, per_step: bool) -> int:
         """Return how many targets of a batch count, with one prediction per step or sequence."""
@@ -61,7 +92,8 @@ class Score:
             return batch.y.numel()
         return int(valid.sum()) * (batch.y.numel() // valid.numel())
 
-    def _selected(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
+    def selected(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
+        """Return predictions and targets of the valid entries; see :meth:`__call__`."""
         self._check_fit(prediction, batch)
         valid = _valid(self.name, prediction, batch)
         if valid is None:
@@ -87,7 +119,7 @@ class Score:
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
         valid = batch.mask if batch.y_mask is None else batch.y_mask
         # A target per sequence has no step axis for a mask to select from.
-        y = y[valid] if valid is not None and y.shape[:2] == valid.shape else y
+        y = y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
         if self.target == "binary" and not bool(((y >= 0) & (y <= 1)).all()):
             raise DataError(f"{where} must lie between 0 and 1. Map the two classes to 0 and 1.")
         if self.target == "classes" and not bool((y >= 0).all()):

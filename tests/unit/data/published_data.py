@@ -2,18 +2,33 @@
 
 import functools
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from tauflow.data.card import TaskData
-from tauflow.data.catalog import available, load_task
+from tauflow.data.catalog import DATASETS, available, load_task
+from tauflow.data.store import locate
 
 
 @functools.cache
-def load_or_skip(name: str) -> TaskData:
+def load_or_skip(name: str, **options) -> TaskData:
     if not available(name):
         pytest.skip(reason=f"{name} is not here; get it with 'tauflow data get {name}'")
-    return load_task(name, download=False)
+    return load_task(name, download=False, **options)
+
+
+def file_or_skip(name: str) -> Path:
+    """Return the only file of a data set."""
+    load_or_skip(name)
+    (path,) = locate(DATASETS[name], download=False)
+    return path
+
+
+def target_hashes(data: TaskData) -> list[str]:
+    """Hash the targets of every part: their order shows in them, and integers do not round."""
+    parts = [data.train, *([] if data.valid is None else [data.valid]), data.test]
+    return [content_hash(part.y) for part in parts]
 
 
 def content_hash(*tensors) -> str:

@@ -19,7 +19,29 @@ from tauflow.errors import (
 from tauflow.training.losses import LOSSES
 from tauflow.training.metrics import METRICS
 
-NAMES = ["pendulum", "half-cheetah", "walker2d", "xor-dense", "xor-event"]
+NAMES = [
+    "pendulum",
+    "half-cheetah",
+    "walker2d",
+    "xor-dense",
+    "xor-event",
+    "seq-mnist",
+    "event-mnist",
+    "gesture",
+    "occupancy",
+    "ozone",
+    "traffic",
+    "power",
+    "power-hourly",
+    "har",
+    "person-activity",
+    "physionet2012",
+    "imdb",
+    "character-trajectories",
+    "speech-commands",
+    "flip-flop",
+    "ornstein-uhlenbeck",
+]
 
 
 @pytest.fixture
@@ -117,6 +139,16 @@ def test_card_names_every_target_or_none():
     assert replace(PENDULUM, targets=()).targets == ()
     with pytest.raises(ArgumentError, match=r"each of the 3 target values, got 2: x, y\. Name all"):
         replace(PENDULUM, targets=("x", "y"))
+
+
+def test_card_of_a_forecast_or_of_images_fits_its_sizes():
+    with pytest.raises(ArgumentError, match="there are 6 targets and 5 inputs"):
+        replace(PENDULUM, targets=(), target_size=6)
+    assert replace(PENDULUM, input_size=24, image_size=(3, 2, 4)).image_size == (3, 2, 4)
+    with pytest.raises(
+        ArgumentError, match=r"input_size=5 is not that of images of \(3, 2, 4\), 24"
+    ):
+        replace(PENDULUM, image_size=(3, 2, 4))
 
 
 def test_task_data_moves_as_one():

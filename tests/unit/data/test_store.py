@@ -107,6 +107,37 @@ def test_complete_cache_is_found_behind_an_incomplete_folder(monkeypatch, cache,
     assert store.locate(CARD) == [complete / name for name in CONTENT]
 
 
+def test_repacked_files_do_as_well_where_the_published_ones_are_not(tmp_path):
+    packed = hashlib.sha256(b"all in one").hexdigest()
+    card = replace(CARD, repacked={"abc.tar.xz": packed})
+    folder = fill(tmp_path, ["a.npy"])
+    assert store.find(card, tmp_path) is None
+    (folder / "abc.tar.xz").write_bytes(b"all in one")
+    assert store.find(card, tmp_path) == folder
+    assert store.locate(card, tmp_path, download=False) == [folder / "abc.tar.xz"]
+    (folder / "abc.tar.xz").write_bytes(b"damaged")
+    with pytest.raises(ChecksumError, match=r"abc\.tar\.xz is damaged"):
+        store.locate(card, tmp_path)
+    for name in ("b.npy", "c.npy"):
+        (folder / name).write_bytes(CONTENT[name])
+    assert store.locate(card, tmp_path) == [folder / name for name in CONTENT]
+
+
+def test_large_files_are_streamed(server, tmp_path):
+    paths = store.locate(replace(server.card, streamed=True), tmp_path)
+    assert [path.read_bytes() for path in paths] == list(CONTENT.values())
+
+
+def test_file_without_a_published_digest_is_taken_as_it_is(server, tmp_path):
+    unknown = {**CARD.files, "b.npy": ""}
+    paths = store.locate(replace(server.card, files=unknown), tmp_path)
+    paths[1].write_bytes(b"whatever")
+    assert store.locate(replace(CARD, files=unknown), tmp_path) == paths
+    paths[0].write_bytes(b"whatever")
+    with pytest.raises(ChecksumError, match=r"a\.npy is damaged"):
+        store.locate(replace(CARD, files=unknown), tmp_path)
+
+
 def test_missing_file_says_what_where_and_how(tmp_path):
     fill(tmp_path, ["a.npy", "c.npy"])
     pattern = (

@@ -1,19 +1,14 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_experiment import tiny
+from tiny_experiment import parsed, tiny
 
-from tauflow.errors import DataError
-from tauflow.experiments import collect, load_experiment, reproduce, results, table
+from tauflow.errors import DataError, DataNotFoundError
+from tauflow.experiments import collect, load_experiment, reproduce, schedule, table
 from tauflow.experiments.report import grid_markdown, write_grid_reports
-from tauflow.experiments.run import job_of, run_one
+from tauflow.experiments.run import job_of, load_part, run_one
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,6 +79,24 @@ def test_a_failing_run_leaves_the_others_alone(places):
     assert len(reproduce(experiment, seeds=1, progress=False, **places).records) == 2
 
 
+def test_missing_data_of_one_part_leave_the_others_alone(places, monkeypatch):
+    def refuse(part, data_dir=None):
+        if part.name == "far":
+            raise DataNotFoundError("far away")
+        return load_part(part, data_dir)
+
+    monkeypatch.setattr(schedule, "load_part", refuse)
+    (near,) = parsed()["part"]
+    parts = [{**near, "name": name} for name in ("near", "far")]
+    numbers = {"near": {"mean": 0.5}, "far": {"mean": 0.5}}
+    row = {"name": "gru", "title": "GRU", "model": {"cell": "gru"}, "published": numbers}
+    grid = reproduce(tiny(part=parts, row=[row]), seeds=2, progress=False, **places)
+    assert [(r.row, r.seed) for r in grid.records] == [("gru/near", 0), ("gru/near", 1)]
+    assert [r.error for r in grid.failures] == ["DataNotFoundError: far away"] * 2
+    with pytest.raises(DataNotFoundError, match="far away"):
+        reproduce(tiny(part=parts, row=[row]), models=["gru/far"], progress=False, **places)
+
+
 def test_processes_give_the_results_of_one(places, tmp_path):
     alone = reproduce(tiny(), progress=False, **places)
     other = {"results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
@@ -91,38 +104,6 @@ def test_processes_give_the_results_of_one(places, tmp_path):
     for row in tiny().rows[:2]:
         tests = [[r.test for r in grid.of(row)] for grid in (alone, both)]
         assert tests[0] == pytest.approx(tests[1], rel=1e-5)
-
-
-def test_a_killed_reproduction_goes_on(places, tmp_path):
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path; from tiny_experiment import tiny, parsed\n"
-        "from tauflow.experiments import reproduce\n"
-        "recipe = {**parsed()['recipe'], 'epochs': 400}\n"
-        "reproduce(tiny(recipe=recipe), models=['gru'], seeds=1, progress=False,\n"
-        "          results_dir=Path(sys.argv[2]), runs_dir=Path(sys.argv[3]))\n"
-    )
-    where = [str(Path(__file__).parent), *map(str, places.values())]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen([sys.executable, "-c", code, *where], env=environment)
-    deadline = time.monotonic() + 60
-    while not list(places["runs_dir"].glob("tiny/*/log.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    (log,) = places["runs_dir"].glob("tiny/*/log.jsonl")
-    done = len(log.read_text().splitlines())
-    assert done < 400
-    assert not (places["results_dir"] / "tiny.jsonl").exists()
-    subprocess.run([sys.executable, "-c", code, *where], env=environment, check=True)
-    fresh = [str(tmp_path / "r2"), str(tmp_path / "runs2")]
-    subprocess.run([sys.executable, "-c", code, where[0], *fresh], env=environment, check=True)
-    (gone_on,), _ = results.read(places["results_dir"] / "tiny.jsonl")
-    (at_once,), _ = results.read(tmp_path / "r2" / "tiny.jsonl")
-    assert gone_on.test == at_once.test
-    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in gone_on.history]
-    assert kept == [{k: v for k, v in row.items() if k != "seconds"} for row in at_once.history]
 
 
 def test_a_torn_line_is_reported_and_not_lost(places):

@@ -1,62 +1,17 @@
 import pytest
 from tiny_experiment import parsed, tiny
 
-from tauflow.cells.catalog import MODELS
-from tauflow.data.catalog import DATASETS
+from tauflow.data.card import TaskData
 from tauflow.errors import (
+    ArgumentError,
     DataNotFoundError,
     OptionError,
     SpecificationError,
     UnknownNameError,
 )
-from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.run import build_model, job_of, load_part
-from tauflow.experiments.spec import READY, ModelSpec
-
-
-def published(experiment, row):
-    number = load_experiment(experiment).row(row).published
-    return number.mean, number.std
-
-
-@pytest.mark.parametrize(
-    ("experiment", "row", "mean", "std"),
-    [
-        ("ltc-table-6", "lstm", 2.500, 0.140),
-        ("ltc-table-6", "ct-rnn", 2.838, 0.112),
-        ("ltc-table-6", "neural-ode", 3.805, 0.313),
-        ("ltc-table-6", "ct-gru", 3.014, 0.134),
-        ("ltc-table-6", "ltc", 2.308, 0.015),
-        ("cfc-table-7", "cfc", 0.643, 0.006),
-        ("cfc-table-7", "cfc-nogate", 0.650, 0.008),
-        ("cfc-table-7", "cf-s", 0.948, 0.009),
-        ("cfc-table-7", "cfc-mmrnn", 0.617, 0.006),
-        ("cfc-table-7", "ltc", 0.662, 0.013),
-        ("cfc-table-7", "ode-rnn", 1.904, 0.061),
-        ("cfc-table-7", "ode-lstm", 0.883, 0.014),
-        ("cfc-table-7", "lipschitz-rnn", 1.781, 0.013),
-        ("ode-lstm-table-5", "ode-lstm", 0.883, 0.014),
-        ("ode-lstm-table-5", "augmented-lstm", 1.065, 0.006),
-    ],
-)
-def test_published_numbers(experiment, row, mean, std):
-    assert published(experiment, row) == (mean, std)
-
-
-def test_every_packaged_table_can_be_built_where_it_says_so():
-    assert {"ltc-table-6", "cfc-table-7", "ode-lstm-table-5", "cfc-table-4"} <= set(
-        list_experiments()
-    )
-    for name in list_experiments():
-        experiment = load_experiment(name)
-        assert experiment.name == name
-        assert any(row.status == READY for row in experiment.rows)
-        for row in experiment.rows:
-            assert row.part.dataset in DATASETS
-            if row.status == READY:
-                assert row.model.cell in MODELS
-                job = job_of(experiment, row, 0)
-                assert job.recipe.epochs > 1
+from tauflow.experiments import load_experiment
+from tauflow.experiments.run import build_model, execute, job_of, load_part
+from tauflow.experiments.spec import ModelSpec
 
 
 def test_recipes_are_those_of_the_papers():
@@ -87,6 +42,72 @@ def test_the_model_fits_the_data():
     assert (cell.wiring.units, cell.output_size) == (9, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "outputs"),
+    [
+        ("transformer", {"layers": 1, "heads": 2}, "target_size"),
+        ("rnn-vae", {}, "target_size"),
+        ("rnn-vae", {"objective": "reconstruction"}, "input_size"),
+    ],
+)
+def test_a_whole_model_fits_the_data_too(name, options, outputs):
+    entry = {**parsed()["row"][0], "model": {"cell": name, "hidden_size": 4, **options}}
+    (whole,) = tiny(row=[entry]).rows
+    data = load_part(whole.part)
+    model = build_model(whole.model, data)
+    y, _ = model(data.test.x, dt=data.test.dt)
+    assert y.shape == (*data.test.y.shape[:2], getattr(data.card, outputs))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"cell": "rnn-vae", "encoder_size": 4, "units": 4},
+        {"cell": "seft", "latent_size": 4},
+        {"cell": "ip-net", "reference_points": 4},
+    ],
+    ids=lambda model: model["cell"],
+)
+def test_a_whole_model_of_a_table_trains(model):
+    row = {**parsed()["row"][0], "model": {"hidden_size": 3, **model}}
+    part = [{"name": "", "dataset": "xor-event"}]
+    recipe = {"epochs": 2, "batch_size": 6, "select": "last"}
+    table = tiny(row=[row], part=part, recipe=recipe, loss="bce", metric="binary_accuracy")
+    full = load_part(table.rows[0].part)
+    data = TaskData(full.card, full.train[:12], None, full.test[:6])
+    record, trained = execute(job_of(table, table.rows[0], 0), data)
+    assert 0 <= record.test <= 1
+    assert record.parameters == sum(p.numel() for p in trained.parameters())
+    y, _ = trained(data.test.x, dt=data.test.dt, mask=data.test.mask)
+    assert y.shape == data.test.y.shape
+
+
+WRONG_WHOLE = [
+    (
+        {"cell": "seft"},
+        ArgumentError,
+        "'seft' answers once per sequence, but pendulum has a target",
+    ),
+    ({"cell": "convolutional"}, ArgumentError, "'convolutional' takes images, but pendulum has"),
+    ({"cell": "rnn-vae", "head_init": "keras"}, OptionError, "readout of its own; leave head_init"),
+    ({"cell": "transformer", "wiring": {"kind": "full"}}, OptionError, "has no option 'wiring'"),
+    ({"cell": "rnn-vae", "classes": 2}, OptionError, "'classes' follows from the data set"),
+    ({"cell": "rnn-vea"}, UnknownNameError, "Did you mean 'rnn-vae'"),
+]
+
+
+@pytest.mark.parametrize(("model", "error", "message"), WRONG_WHOLE)
+def test_what_does_not_fit_a_whole_model_is_said(model, error, message):
+    data = load_part(tiny().rows[0].part)
+
+    def build():
+        table = tiny(row=[{**parsed()["row"][0], "model": {"hidden_size": 4, **model}}])
+        return build_model(table.rows[0].model, data)
+
+    with pytest.raises(error, match=message):
+        build()
+
+
 def spoilt(**changes):
     return lambda: tiny(**changes)
 
@@ -104,14 +125,14 @@ def row(**changes):
         (row(recipe={"optim": "adam"}), SpecificationError, "'optim'.*Did you mean 'optimizer'"),
         (row(recipe={"lr": -1.0}), SpecificationError, "lr"),
         (row(published={"std": 1.0}), SpecificationError, "'mean' is missing"),
-        (row(planned="x"), SpecificationError, "either 'planned' or 'model'"),
+        (row(planned="x"), SpecificationError, "only one of 'planned', 'untrained' and 'model'"),
         (spoilt(row=[parsed()["row"][0]] * 2), SpecificationError, "two rows are named 'gru'"),
         (
             row(model={"cell": "gru", "return_sequences": True}),
             OptionError,
             "follows from the data set",
         ),
-        (lambda: load_experiment("ltc-table-5"), UnknownNameError, "Did you mean 'ltc-table-6'"),
+        (lambda: load_experiment("ltc-tabel-6"), UnknownNameError, "Did you mean 'ltc-table-6'"),
         (lambda: load_experiment("nowhere.toml"), DataNotFoundError, "nowhere.toml"),
         (lambda: tiny().select(["grru"]), UnknownNameError, "Did you mean 'gru'"),
         (

@@ -1,7 +1,10 @@
 """A table that runs in a second: what the tests of this folder reproduce."""
 
+from dataclasses import asdict
+
 from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
-from tauflow.experiments.spec import Experiment, experiment_from_dict
+from tauflow.experiments.parse import experiment_from_dict
+from tauflow.experiments.spec import Experiment
 
 TINY = """
 name = "tiny"
@@ -53,3 +56,10 @@ def parsed() -> dict:
 
 def tiny(**changes) -> Experiment:
     return experiment_from_dict({**parsed(), **changes}, "tiny.toml")
+
+
+def without_times(record) -> dict:
+    """All of a record that two runs of the same job must agree in, exactly."""
+    kept = {**asdict(record), "started": "", "seconds": 0.0, "seconds_per_epoch": 0.0}
+    kept["history"] = [{**row, "seconds": 0.0} for row in record.history]
+    return kept

@@ -5,7 +5,7 @@ import torch
 from torch.func import vmap
 
 import tauflow
-from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, LTCCell
+from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, NeuronalLTCCell
 from tauflow.errors import BackendError, UnknownNameError
 from tauflow.kernels import BACKENDS, KERNELS, KernelCall, pick
 
@@ -57,8 +57,10 @@ def test_a_named_backend_raises_its_reason(cell, options, reason):
 
 
 def test_a_named_backend_without_a_kernel_says_so():
-    with pytest.raises(BackendError, match=r"it has no kernel for LTCCell.*backend='reference'"):
-        pick(call(LTCCell), "torch")
+    with pytest.raises(
+        BackendError, match=r"it has no kernel for NeuronalLTCCell.*backend='reference'"
+    ):
+        pick(call(NeuronalLTCCell), "torch")
 
 
 class Own(LSTMCell):

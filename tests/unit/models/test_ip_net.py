@@ -190,6 +190,8 @@ def test_wrong_arguments_are_refused():
         IPNet(2, 3, channel_means=(1.0,))
     with pytest.raises(ArgumentError, match=r"channel_deviations\[1\] must be a number"):
         IPNet(2, 3, channel_deviations=(1.0, 0.0))
+    with pytest.raises(ArgumentError, match="autoencoding_weight must be a number"):
+        IPNet(2, 3, autoencoding_weight=-1.0)
     with pytest.raises(ArgumentError, match="hx must be None"):
         whole(x, x[:, 0], dt=dt)
     with pytest.raises(ShapeError, match=r"held_out has shape \(3, 7\)"):

@@ -215,6 +215,8 @@ def test_the_weight_of_the_divergence():
         ({"samples": 0}, ArgumentError, "samples must be at least 1"),
         ({"bound": "rows"}, UnknownNameError, "bound='rows' is unknown"),
         ({"layers": -1}, ArgumentError, "layers must be at least 0"),
+        ({"kl_wait": -1}, ArgumentError, "kl_wait must be at least 0"),
+        ({"kl_rate": 1.5}, ArgumentError, "kl_rate must be a number from 0 to 1"),
     ],
 )
 def test_wrong_options_are_refused(options, error, message):

@@ -61,3 +61,5 @@ def test_wrong_parts_are_refused():
         tauflow.SequenceModel(tauflow.CfC(3, 4), 0)
     with pytest.raises(ArgumentError, match=r"tauflow\.RNN\(cell\)"):
         tauflow.SequenceModel(tauflow.CfC(3, 4).cell, 1)
+    with pytest.raises(ArgumentError, match=r"RNNVAE predicts by itself\. Train it as it is"):
+        tauflow.SequenceModel(tauflow.RNNVAE(3, 4), 1)

@@ -21,7 +21,7 @@ def start(rows: int = 4) -> Tensor:
 
 def test_every_table_has_its_order_named_here():
     assert {name: table.order for name, table in TABLEAUS.items()} == ORDERS
-    assert set(SOLVERS) == {"fused", *ORDERS}
+    assert set(SOLVERS) == {"fused", "exponential", *ORDERS}
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -73,16 +73,49 @@ def test_semilinear_order_with_a_capacity(solver):
         )
         torch.testing.assert_close(got[0], h[0], rtol=1e-14, atol=1e-14)
         errors.append((got - exact).abs().max().item())
+    if solver == "exponential":
+        assert max(errors) < 1e-13  # exact where nothing depends on the state
+        return
     assert math.log2(errors[0] / errors[1]) == pytest.approx(ORDERS.get(solver, 1), abs=0.2)
 
 
-def test_fused_step_is_unconditionally_stable():
+def test_exponential_step_has_order_one():
+    """On v' = sin(v) - (1 + v^2) v, against many Runge-Kutta steps."""
+
+    def terms(v: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.sin(v), 1 + v * v
+
+    def solved(solver: str, substeps: int) -> Tensor:
+        return integrate_semilinear(terms, start(), GAPS, solver=solver, substeps=substeps)
+
+    exact = solved("rk4", 2000)
+    errors = [(solved("exponential", n) - exact).abs().max().item() for n in (64, 128)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1e-9, -0.5, 3.0])
+def test_exponential_step_where_nothing_decays(decay):
+    h = start().requires_grad_()
+    g = torch.tensor(decay, dtype=torch.float64, requires_grad=True)
+    u = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+
+    def step(h: Tensor, g: Tensor, u: Tensor) -> Tensor:
+        terms = (u.expand_as(h), g.expand_as(h))
+        return integrate_semilinear(lambda v: terms, h, GAPS, solver="exponential", substeps=2)
+
+    flow = h + u * GAPS if not decay else u / g + (h - u / g) * torch.exp(-g * GAPS)
+    torch.testing.assert_close(step(h, g, u), flow, rtol=1e-6, atol=1e-7)
+    assert torch.autograd.gradcheck(step, (h, g, u))
+
+
+@pytest.mark.parametrize("solver", ["fused", "exponential"])
+def test_bounded_for_any_step(solver):
     h = start()
     got = integrate_semilinear(
         lambda v: (torch.ones_like(v), 2 * torch.ones_like(v)),
         h,
         torch.full((4, 1), 1e12, dtype=torch.float64),
-        solver="fused",
+        solver=solver,
         substeps=1,
     )
     torch.testing.assert_close(got, torch.full_like(h, 0.5))
@@ -97,7 +130,7 @@ def test_terms_are_evaluated_once_per_stage(solver):
         return torch.zeros_like(v), torch.ones_like(v)
 
     integrate_semilinear(terms, start(), GAPS, solver=solver, substeps=5)
-    stages = {"fused": 1, "euler": 1, "midpoint": 2, "heun": 2, "rk4": 4}
+    stages = {"fused": 1, "exponential": 1, "euler": 1, "midpoint": 2, "heun": 2, "rk4": 4}
     assert len(calls) == 5 * stages[solver]
 
 

@@ -290,6 +290,14 @@ class Exploding(Affine):
         return super().forward(x if self.count < 3 or not self.training else x * math.nan)
 
 
+def test_a_pixel_that_is_not_finite_names_the_step():
+    images = torch.zeros(2, 3, 1, 4, 4)
+    images[1, 2, 0, 3, 0] = torch.nan
+    data = SequenceBatch(images, torch.zeros(2, 3, 1))
+    with pytest.raises(DataError, match="x of the train data is not finite at sequence 1, step 2"):
+        fit(Affine(), recipe=Recipe(epochs=1, select="last"), train=data, valid=None, test=None)
+
+
 def test_a_loss_that_is_not_finite_names_the_place_and_keeps_the_history(tmp_path):
     data = numbered(6)
     recipe = Recipe(epochs=9, batch_size=3)

@@ -53,6 +53,23 @@ def test_a_step_schedule_with_less_than_one_batch_counts_one():
     assert learning_rate(recipe, epoch=2, step=2, sequences=10) == pytest.approx(0.25e-3)
 
 
+def test_a_falling_rate_stops_at_its_floor():
+    recipe = Recipe(lr=0.5, schedule="exponential", decay=0.5, min_lr=0.1)
+    rates = [learning_rate(recipe, epoch=e, step=e, sequences=10) for e in range(5)]
+    assert rates == [0.5, 0.25, 0.125, 0.1, 0.1]
+
+
+def test_adamax_follows_its_formula():
+    lr, gradients = 0.1, [0.3, -2.0, 1e-3, 0.5]
+    weight, moment, largest, expected = 1.0, 0.0, 0.0, []
+    for step, gradient in enumerate(gradients, start=1):
+        moment = 0.9 * moment + 0.1 * gradient
+        largest = max(0.999 * largest, abs(gradient) + 1e-8)
+        weight -= lr / (1 - 0.9**step) * moment / largest
+        expected.append(weight)
+    np.testing.assert_allclose(updates(Recipe(optimizer="adamax", lr=lr), gradients), expected)
+
+
 def test_clipping_by_norm_scales_all_gradients_together():
     first, second = parameter([0.0, 0.0], [3.0, 0.0]), parameter([0.0], [4.0])
     clip_gradients([first, second, parameter([0.0])], Recipe(clip="norm", clip_norm=2.5))

@@ -22,7 +22,16 @@ KERAS = Recipe(
 )
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), KERAS, Recipe(betas=(0.8, 0.99))])
+WEIGHTED = Recipe(
+    optimizer="adamax",
+    class_weights=(1.0, 7.5),
+    curriculum=(14, 28),
+    curriculum_epochs=10,
+    select_by="cross_entropy",
+)
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), KERAS, WEIGHTED, Recipe(betas=(0.8, 0.99))])
 def test_a_recipe_survives_json(recipe):
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
 
@@ -60,6 +69,21 @@ def test_unknown_keys_are_refused_with_the_nearest_known_one():
         ({"schedule": "exponential"}, ArgumentError, "contradicts decay=None"),
         ({"decay": 0.9}, ArgumentError, "schedule='constant' contradicts decay=0.9"),
         ({"schedule": "exponential", "decay": 1.5}, ArgumentError, "decay must be .* <= 1"),
+        ({"min_lr": 1e-4}, ArgumentError, "min_lr is the floor of a decay"),
+        (
+            {"schedule": "exponential", "decay": 0.9, "min_lr": 1.0},
+            ArgumentError,
+            "min_lr must be a finite number >= 0 and <= 0.001",
+        ),
+        ({"class_weights": (1.0,)}, ArgumentError, "one number per class"),
+        ({"class_weights": (1.0, 0.0)}, ArgumentError, "class_weights must be .* > 0"),
+        ({"class_weight_mean": "weights"}, ArgumentError, "needs class_weights"),
+        (
+            {"class_weights": (1.0, 2.0), "class_weight_mean": "weight"},
+            UnknownNameError,
+            "Did you mean 'weights'",
+        ),
+        ({"select": "last", "select_by": "mse"}, ArgumentError, "selects by no metric"),
         ({"clip": "norm"}, ArgumentError, "clip='norm' contradicts clip_norm=None"),
         ({"clip_norm": 1.0}, ArgumentError, "clip='none' contradicts clip_norm=1.0"),
         ({"clip": "norm", "clip_norm": 0.0}, ArgumentError, "clip_norm must be .* > 0"),

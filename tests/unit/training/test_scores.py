@@ -66,7 +66,8 @@ def by_sklearn(name, prediction, y):
 
 @pytest.mark.parametrize("masked", ["mask", "y_mask", "both", "neither"])
 @pytest.mark.parametrize(
-    ("table", "name"), [(table, name) for table in (LOSSES, METRICS) for name in table]
+    ("table", "name"),
+    [(table, name) for table in (LOSSES, METRICS) for name in TARGETS if name in table],
 )
 def test_scores_equal_scikit_learn_over_the_valid_steps(table, name, masked):
     prediction, y, valid = example(TARGETS[name])
@@ -110,7 +111,7 @@ def test_scalar_targets_need_no_output_axis():
     assert LOSSES["mse"](prediction[..., :1], flat) == LOSSES["mse"](prediction[..., :1], column)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("size", [1, 4, 6, 100])
 def test_evaluation_is_exact_whatever_the_batch_size(name, size):
     prediction, y, valid = example(TARGETS[name], seed=3)
@@ -132,9 +133,11 @@ def test_evaluation_switches_dropout_off_and_every_mode_back():
     assert not model.rnn.training
 
 
-def test_only_accuracies_are_better_when_higher():
+def test_only_errors_are_better_when_lower():
     better = {name for name, metric in METRICS.items() if metric.higher_is_better}
-    assert better == {"accuracy", "binary_accuracy"}
+    assert better == {
+        *("accuracy", "binary_accuracy", "auroc", "binary_auroc", "f1", "binary_f1"),
+    }
 
 
 def test_unknown_names_suggest_the_nearest():
@@ -207,6 +210,18 @@ def test_unfit_targets_are_refused_unless_masked(name, y, error, message):
     if error is DataError:
         nowhere = torch.zeros(2, 3, dtype=torch.bool)
         LOSSES[name].check_targets("train", SequenceBatch(x, y, y_mask=nowhere))
+
+
+@pytest.mark.parametrize("name", ["mse", "mae"])
+def test_values_are_masked_one_by_one(name):
+    prediction, y, _ = example("values")
+    known = torch.rand(B, T, C, generator=torch.Generator().manual_seed(1)) < 0.5
+    batch = SequenceBatch(prediction, y.masked_fill(~known, torch.nan), y_mask=known)
+    expected = by_sklearn(name, prediction[known].unsqueeze(-1), y[known].unsqueeze(-1))
+    assert float(METRICS[name](prediction, batch)) == pytest.approx(expected, rel=1e-5)
+    assert evaluate(Echo(), batch, metric=name, batch_size=4) == pytest.approx(expected, rel=1e-5)
+    assert METRICS[name].count(batch, per_step=True) == int(known.sum())
+    METRICS[name].check_targets("train", batch)
 
 
 def test_a_score_of_ones_own_can_be_registered(monkeypatch):

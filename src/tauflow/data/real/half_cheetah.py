@@ -32,6 +32,7 @@ HALF_CHEETAH = DatasetCard(
     split="by trace, in the order of file names: validation 0-4, test 5-14, training 15-24",
     loss="mse",
     metric="mse",
+    forecast=True,
     folder="half_cheetah",
     base_url=(
         "https://raw.githubusercontent.com/raminmh/liquid_time_constant_networks/"

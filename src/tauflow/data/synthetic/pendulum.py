@@ -16,7 +16,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import gaps_from_times
-from tauflow.errors import ArgumentError
+
+from .sizes import checked_sizes
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +40,7 @@ PENDULUM = DatasetCard(
     split="every sequence is independent; each part has a random stream of its own",
     loss="mse",
     metric="mse",
+    forecast=True,
     notes=(
         "Inputs: sin and cos of the angle and the velocity, each with noise of standard deviation "
         "0.05; the torque; the time until the next observation. Targets: sin, cos and velocity at "
@@ -94,7 +96,7 @@ def load_pendulum(
     Raises:
         ArgumentError: an option is outside its range.
     """
-    train_size, valid_size, test_size = _checked_sizes(sizes)
+    train_size, valid_size, test_size = checked_sizes(sizes)
     at_least(0, seed=seed)
     at_least(1, steps=steps)
     within(0.0, 10.0, noise=noise)
@@ -174,17 +176,4 @@ def _generate(
         x=torch.from_numpy(x.astype(np.float32)),
         y=torch.from_numpy(clean[:, 1:].astype(np.float32)),
         dt=torch.from_numpy(gaps_from_times(times[:, :-1], first=mean_gap)),
-    )
-
-
-def _checked_sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) != 3:
-        raise ArgumentError(
-            f"sizes must be three numbers, for training, validation and test, got {sizes!r}."
-        )
-    train, valid, test = sizes
-    return (
-        at_least(1, train_size=train),
-        at_least(0, valid_size=valid),
-        at_least(1, test_size=test),
     )

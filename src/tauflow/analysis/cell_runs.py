@@ -1,0 +1,91 @@
+"""Run one cell over sequences and keep every state, for analyses that look between the steps."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tauflow.cells.base import AbstractCell
+from tauflow.checks import shape_error
+from tauflow.errors import ArgumentError
+from tauflow.sequence import SequenceModule
+from tauflow.sequence.inputs import prepare
+
+
+@dataclass(frozen=True, eq=False)
+class CellRun:
+    """A cell's states along sequences.
+
+    Args:
+        x: the inputs.
+        dt: the gaps.
+        observed: which features were measured, for cells that model that.
+        states: the states, the initial one first.
+    """
+
+    x: Float[Tensor, "B T I"]
+    dt: Float[Tensor, "B T 1"]
+    observed: Bool[Tensor, "B T I"] | None
+    states: Float[Tensor, "B U S"]
+
+    @property
+    def t(self) -> Float[Tensor, "B T"]:
+        """Time of each sample since the initial state."""
+        return self.dt.squeeze(-1).cumsum(dim=1)
+
+
+def cell_of(where: str, module: nn.Module) -> AbstractCell:
+    """Return the cell of a sequence module of one layer and direction, or the cell given."""
+    if isinstance(module, AbstractCell):
+        return module
+    body = module if isinstance(module, SequenceModule) else getattr(module, "rnn", None)
+    if not isinstance(body, SequenceModule):
+        raise ArgumentError(
+            f"{where}: expected a cell or a sequence module such as tauflow.LTC, got "
+            f"{type(module).__name__}."
+        )
+    if len(body.cells) > 1:
+        raise ArgumentError(
+            f"{where}: {type(body).__name__} has {len(body.cells)} cells, and one is looked at. "
+            "Pass one of module.cells, with the inputs that it sees."
+        )
+    return body.cell
+
+
+def run_cell(
+    where: str,
+    cell: AbstractCell,
+    x: Tensor,
+    hx: Tensor | None = None,
+    *,
+    dt: Tensor | float | None = None,
+    t: Tensor | None = None,
+    observed: Tensor | None = None,
+) -> CellRun:
+    """Step a cell through sequences, with the checks of every sequence module.
+
+    Args:
+        where: name of the caller, for messages.
+        cell: the cell.
+        x: inputs, (B, T, I), or (T, I) for a single sequence.
+        hx: state to start from, (B, S); by default the cell's own.
+        dt: gaps; by default 1.
+        t: absolute times instead.
+        observed: (B, T, I) bool, which features were measured.
+    """
+    inputs = prepare(
+        where, cell.input_size, x, dt=dt, t=t, observed=observed, goes_on=hx is not None
+    )
+    if inputs.observed is not None and not cell.uses_observed:
+        raise ArgumentError(f"{where}: {type(cell).__name__} does not model missing features.")
+    h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)
+    if tuple(h.shape) != (inputs.x.shape[0], cell.state_size):
+        raise shape_error(
+            where, "hx", h, f"(B, S) = ({inputs.x.shape[0]}, {cell.state_size})", "One row each."
+        )
+    states = [h]
+    for step in range(inputs.x.shape[1]):
+        features = () if inputs.observed is None else (inputs.observed[:, step],)
+        states.append(cell.step(inputs.x[:, step], states[-1], inputs.dt[:, step], *features))
+    return CellRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))

@@ -1,0 +1,186 @@
+"""Solve networks under an input with any solver, and return every point it puts out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tauflow.checks import one_of, positive
+from tauflow.extras import require
+from tauflow.solvers import ADAPTIVE_METHODS, TABLEAUS, integrate, integrate_path
+
+from .random_networks import InputSignal
+from .variable_step import PAIRS, FieldFor, SolverPath, solve_variable_step
+
+IMPLICIT_METHODS: tuple[str, ...] = ("radau", "bdf", "lsoda")
+"""Solvers of SciPy: two implicit ones, and one that changes between Adams and implicit formulas."""
+
+PATH_SOLVERS: tuple[str, ...] = (*PAIRS, *TABLEAUS, *ADAPTIVE_METHODS, *IMPLICIT_METHODS)
+"""Names accepted by :func:`solve_path`."""
+
+_POINTS_PER_SAMPLE = 4
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """How to solve.
+
+    Args:
+        solver: one of :data:`PATH_SOLVERS`. ``"ode45"`` and ``"ode23"`` choose their steps as
+            MATLAB does and return their own output points. The fixed-step solvers (``"euler"``,
+            ``"midpoint"``, ``"heun"``, ``"rk4"``) take one step per input sample. The adaptive
+            solvers of :mod:`tauflow.solvers` know no longest step; their states are read at four
+            times per input sample. ``"radau"``, ``"bdf"`` and ``"lsoda"`` need SciPy and solve one
+            network after the other.
+        rtol: error allowed in a step, relative to the state; fixed-step solvers ignore it.
+        atol: error allowed in a step, in the unit of the state.
+        max_step: longest step as a share of the span.
+        max_steps: steps that a network may try before it counts as not converged.
+    """
+
+    solver: str = "ode45"
+    rtol: float = 1e-2
+    atol: float = 1e-4
+    max_step: float = 0.1
+    max_steps: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        one_of(PATH_SOLVERS, solver=self.solver)
+        positive(rtol=self.rtol)
+        positive(atol=self.atol)
+        positive(max_step=self.max_step)
+
+
+def solve_path(
+    field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
+) -> SolverPath:
+    """Integrate from the first to the last sample of the input.
+
+    Args:
+        field_for: maps the numbers of some rows, (R,), to their field, which maps times (R,) and
+            states (R, S) to rates.
+        y: states at time 0, (B, S).
+        signal: the input that the field reads, for its sample times.
+        settings: the solver.
+
+    Raises:
+        MissingExtraError: the solver needs SciPy, which is not installed.
+        SolverError: an adaptive solver of :mod:`tauflow.solvers` did not reach the end.
+    """
+    solver = settings.solver
+    if solver in PAIRS:
+        return solve_variable_step(
+            field_for,
+            y,
+            signal.span,
+            pair=PAIRS[solver],
+            rtol=settings.rtol,
+            atol=settings.atol,
+            max_step=settings.max_step * signal.span,
+            max_steps=settings.max_steps,
+        )
+    if solver in TABLEAUS:
+        return _fixed_step(field_for, y, signal, settings)
+    return (_implicit if solver in IMPLICIT_METHODS else _adaptive)(field_for, y, signal, settings)
+
+
+@torch.no_grad()
+def _fixed_step(
+    field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
+) -> SolverPath:
+    count = y.shape[0]
+    field = _autonomous(field_for, count, y)
+    states = [_with_time(y)]
+    for gap in signal.t.diff():
+        dt = gap.to(y).expand(count, 1)
+        tableau = TABLEAUS[settings.solver]
+        states.append(integrate(field, states[-1], dt, tableau=tableau, substeps=1))
+    path = torch.stack(states, dim=1)[..., :-1]
+    steps = torch.full((count,), len(signal.t) - 1)
+    converged = path.isfinite().flatten(1).all(dim=1)
+    return _even_path(signal.t.to(y), path, steps, torch.zeros_like(steps), converged)
+
+
+@torch.no_grad()
+def _adaptive(
+    field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
+) -> SolverPath:
+    count = y.shape[0]
+    t = _refined(signal.t.to(y), _POINTS_PER_SAMPLE)
+    path, statistics = integrate_path(
+        _autonomous(field_for, count, y),
+        _with_time(y),
+        t.expand(count, -1).contiguous(),
+        method=settings.solver,
+        rtol=settings.rtol,
+        atol=settings.atol,
+        max_steps=settings.max_steps,
+    )
+    converged = torch.ones(count, dtype=torch.bool)
+    return _even_path(t, path[..., :-1], statistics.accepted, statistics.rejected, converged)
+
+
+def _implicit(
+    field_for: FieldFor, y: Tensor, signal: InputSignal, settings: PathSettings
+) -> SolverPath:
+    """Solve one row after the other; rows of a stiff solver share nothing."""
+    solve_ivp = require("scipy.integrate", extra="scipy").solve_ivp
+    name = {"radau": "Radau", "bdf": "BDF", "lsoda": "LSODA"}[settings.solver]
+    found = []
+    for row in range(y.shape[0]):
+        field = field_for(torch.tensor([row]))
+
+        def rates(t: float, at: object, field: Callable[..., Tensor] = field) -> object:
+            state = torch.as_tensor(at, dtype=y.dtype)[None]
+            return field(torch.tensor([t], dtype=y.dtype), state)[0].numpy()
+
+        found.append(
+            solve_ivp(
+                rates,
+                (0.0, signal.span),
+                y[row].numpy(),
+                method=name,
+                rtol=settings.rtol,
+                atol=settings.atol,
+                max_step=settings.max_step * signal.span,
+            )
+        )
+    accepted = torch.tensor([len(solution.t) - 1 for solution in found])
+    return SolverPath(
+        t=tuple(torch.as_tensor(solution.t, dtype=y.dtype) for solution in found),
+        y=tuple(torch.as_tensor(solution.y.T, dtype=y.dtype) for solution in found),
+        accepted=accepted,
+        rejected=torch.zeros_like(accepted),  # SciPy does not count them
+        converged=torch.tensor([bool(solution.success) for solution in found]),
+        refine=1,
+    )
+
+
+def _autonomous(field_for: FieldFor, count: int, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the field of all rows with time as the last component of the state."""
+    field = field_for(torch.arange(count, device=like.device))
+
+    def augmented(state: Tensor) -> Tensor:
+        rates = field(state[:, -1], state[:, :-1])
+        return torch.cat([rates, torch.ones_like(state[:, -1:])], dim=-1)
+
+    return augmented
+
+
+def _with_time(y: Tensor) -> Tensor:
+    return torch.cat([y, y.new_zeros(y.shape[0], 1)], dim=-1)
+
+
+def _refined(t: Tensor, points: int) -> Tensor:
+    """Return the times with each interval split into so many equal parts."""
+    shares = torch.arange(points, dtype=t.dtype) / points
+    return torch.cat([(t[:-1, None] + t.diff()[:, None] * shares).flatten(), t[-1:]])
+
+
+def _even_path(
+    t: Tensor, path: Tensor, accepted: Tensor, rejected: Tensor, converged: Tensor
+) -> SolverPath:
+    """Return a path (B, T, S) whose rows share their times."""
+    rows = tuple(path.unbind(0))
+    return SolverPath((t,) * len(rows), rows, accepted, rejected, converged, refine=1)

@@ -1,0 +1,166 @@
+r"""How errors flow back through time: Jacobians of a state with respect to the one before.
+
+.. math::
+    J_t = \partial h_t / \partial h_{t-1}, \qquad
+    \partial h_T / \partial h_t = J_T J_{T-1} \cdots J_{t+1}
+
+Unit i of a cell suffers from a vanishing gradient if :math:`\sum_j |J^{ij}| < 1 - \epsilon`, and
+from an exploding one if the sum is above 1.
+
+Source: Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series",
+Eq. 8, Definition 1 and Fig. 1.
+
+Differs from the paper: it sums the entries themselves and takes the absolute value of the sum, in
+which entries of opposite sign cancel, so that a unit that explodes may count as vanishing;
+``convention="printed"`` does so. Over many steps the geometric mean of the sums is judged.
+
+Sums below 1 in all units make errors shrink (in the maximum norm). Sums above 1 let them grow and
+do not make them: what happened along the sequences is in ``error_norm``.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tauflow.cells.base import AbstractCell
+from tauflow.checks import one_of, within
+
+from .cell_runs import CellRun, cell_of, run_cell
+
+CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
+
+
+@dataclass(frozen=True, eq=False)
+class GradientFlow:
+    """What flows back through every step of a cell.
+
+    Args:
+        name: class of the cell.
+        t: time of each sample since the start.
+        parts: names and widths of the parts of the state, in order.
+        row_sums: for every step, what Definition 1 sums for each unit.
+        step_norm: spectral norm of each step's Jacobian.
+        error_norm: spectral norm of the Jacobian of the last state with respect to the state before
+            each step; the last entry, of the last state itself, is 1.
+        part_norm: the same with respect to each part of the state alone, in the order of parts.
+        epsilon: how far below 1 a sum must be to count as vanishing.
+        convention: ``"absolute"`` or ``"printed"``.
+    """
+
+    name: str
+    t: Float[Tensor, "B T"]
+    parts: dict[str, int]
+    row_sums: Float[Tensor, "B T S"]
+    step_norm: Float[Tensor, "B T"]
+    error_norm: Float[Tensor, "B U"]
+    part_norm: Float[Tensor, "B U P"]
+    epsilon: float
+    convention: str
+
+    @property
+    def mean_row_sum(self) -> Float[Tensor, " S"]:
+        """Geometric mean of each unit's sums over all steps and sequences."""
+        return self.row_sums.log().mean(dim=(0, 1)).exp()
+
+    @property
+    def vanishing(self) -> Bool[Tensor, " S"]:
+        """Which units suffer from a vanishing gradient."""
+        return self.mean_row_sum < 1 - self.epsilon
+
+    @property
+    def exploding(self) -> Bool[Tensor, " S"]:
+        """Which units suffer from an exploding gradient."""
+        return self.mean_row_sum > 1
+
+    def by_part(self, values: Tensor) -> dict[str, Tensor]:
+        """Split something per unit, (..., S), into the parts of the state."""
+        return dict(zip(self.parts, values.split(list(self.parts.values()), dim=-1), strict=True))
+
+
+def gradient_flow(
+    module: nn.Module,
+    x: Float[Tensor, "B T I"],
+    hx: Float[Tensor, "B S"] | None = None,
+    *,
+    dt: Tensor | float | None = None,
+    t: Tensor | None = None,
+    observed: Bool[Tensor, "B T I"] | None = None,
+    epsilon: float = 0.01,
+    convention: str = "absolute",
+) -> GradientFlow:
+    """Measure how errors flow back through a cell along given sequences.
+
+    The cell is looked at in evaluation mode, without dropout.
+
+    Args:
+        module: a cell, a sequence module of one layer and direction, or a model around one.
+        x: inputs.
+        hx: states to start from.
+        dt: gaps; by default 1.
+        t: absolute times instead.
+        observed: which features were measured, for cells that model that.
+        epsilon: how far below 1 a sum must be to count as vanishing.
+        convention: ``"absolute"`` sums absolute entries, ``"printed"`` follows the paper.
+    """
+    within(0.0, 1.0, epsilon=epsilon)
+    printed = one_of(CONVENTIONS, convention=convention) == "printed"
+    cell = cell_of("gradient_flow", module)
+    with _evaluating(cell), torch.no_grad():
+        run = run_cell("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
+        jacobians = step_jacobians(cell, run)
+        back = _accumulated(jacobians)
+    parts = cell.state_parts
+    sums = jacobians.sum(dim=-1).abs() if printed else jacobians.abs().sum(dim=-1)
+    columns = back.split(list(parts.values()), dim=-1)
+    return GradientFlow(
+        name=type(cell).__name__,
+        t=run.t,
+        parts=parts,
+        row_sums=sums,
+        step_norm=torch.linalg.matrix_norm(jacobians, ord=2),
+        error_norm=torch.linalg.matrix_norm(back, ord=2),
+        part_norm=torch.stack([torch.linalg.matrix_norm(c, ord=2) for c in columns], dim=-1),
+        epsilon=epsilon,
+        convention=convention,
+    )
+
+
+def step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]:
+    """Return the Jacobian of every state of a run with respect to the state before."""
+
+    def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Tensor:
+        rows = (features.unsqueeze(0) for features in observed)
+        return cell.step(x.unsqueeze(0), h.unsqueeze(0), dt.unsqueeze(0), *rows).squeeze(0)
+
+    jacobian = torch.func.vmap(torch.func.jacrev(step))
+    found = []
+    for k in range(run.x.shape[1]):  # one step at a time, for all at once could fill the memory
+        features = () if run.observed is None else (run.observed[:, k],)
+        found.append(jacobian(run.states[:, k], run.x[:, k], run.dt[:, k], *features))
+    return torch.stack(found, dim=1)
+
+
+def _accumulated(jacobians: Tensor) -> Tensor:
+    """Return the Jacobians of the last state with respect to every state, (B, T + 1, S, S)."""
+    batch, steps, size, _ = jacobians.shape
+    back = torch.eye(size, dtype=jacobians.dtype, device=jacobians.device)
+    found = [back.expand(batch, size, size)]
+    for step in range(steps - 1, -1, -1):
+        found.append(found[-1] @ jacobians[:, step])
+    return torch.stack(found[::-1], dim=1)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode for a while."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

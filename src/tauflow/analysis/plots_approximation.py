@@ -1,0 +1,98 @@
+"""Pictures of networks that imitate dynamical systems."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tauflow.errors import ArgumentError
+
+from .approximation import Approximation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
+_MARKERS = "o^sD"
+
+
+def draw_approximation(approximation: Approximation, *, trajectories: int = 6) -> "Figure":
+    """Draw held-out trajectories of the system, and the networks' over them, one panel per size.
+
+    Args:
+        approximation: from :func:`~tauflow.analysis.approximate_system`.
+        trajectories: how many to show.
+    """
+    from matplotlib import pyplot as plt
+
+    shown = approximation
+    count = len(shown.networks)
+    figure, grid = plt.subplots(
+        1,
+        count,
+        figsize=(2.7 * count + 0.3, 3.4),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
+    first, second = shown.axes
+    for ax, size, found, error in zip(
+        grid[0], shown.neurons, shown.networks, shown.largest_error, strict=True
+    ):
+        for row in range(min(trajectories, len(shown.target))):
+            exact, network = shown.target[row], found[row]
+            ax.plot(exact[:, first].tolist(), exact[:, second].tolist(), color="#999999", lw=2.2)
+            ax.plot(
+                network[:, first].tolist(),
+                network[:, second].tolist(),
+                color="#D55E00",
+                linestyle=(0, (4, 1.2)),
+                lw=1.2,
+            )
+        ax.plot(*shown.target[:trajectories, 0, [first, second]].T.tolist(), "ko", markersize=3)
+        ax.set_title(f"{size} hidden, max error {error:.2g}", fontsize=10)
+        ax.set_xlabel(f"$x_{first + 1}$")
+    grid[0][0].set_ylabel(f"$x_{second + 1}$")
+    return figure
+
+
+def draw_approximation_errors(
+    approximations: Sequence[Approximation], ax: "Axes | None" = None
+) -> "Axes":
+    """Draw the largest error on held-out initial values over the number of hidden neurons.
+
+    Args:
+        approximations: one per system.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    if not approximations:
+        raise ArgumentError("approximations is empty; give at least one.")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(5.2, 3.8), layout="constrained")
+    for number, found in enumerate(approximations):
+        style = number % len(_COLOURS)
+        for errors, line, label in (
+            (found.largest_error, _LINES[0], found.title),
+            (found.rms_error, _LINES[2], None),
+        ):
+            ax.plot(
+                found.neurons,
+                errors,
+                color=_COLOURS[style],
+                marker=_MARKERS[style],
+                linestyle=line,
+                label=label,
+            )
+    ax.plot([], [], color="black", linestyle=_LINES[0], label="largest")
+    ax.plot([], [], color="black", linestyle=_LINES[2], label="root mean square")
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ticks = sorted({size for found in approximations for size in found.neurons})
+    ax.set_xticks(ticks, [str(size) for size in ticks])
+    ax.set_xlabel("hidden neurons")
+    ax.set_ylabel("error (standard deviations)")
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax

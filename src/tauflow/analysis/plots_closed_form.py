@@ -1,0 +1,81 @@
+"""Pictures of closed forms: beside the solver's potentials, and within their error bounds."""
+
+from typing import TYPE_CHECKING
+
+from tauflow.errors import ArgumentError
+
+from .closed_form import ClosedFormTrace
+from .closed_form_bound import ClosedFormTightness
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_closed_form(
+    trace: ClosedFormTrace, *, neuron: int = 0, row: int = 0, ax: "Axes | None" = None
+) -> "Axes":
+    """Draw one neuron's potential by the solver and by the closed form, as in the CfC paper.
+
+    Args:
+        trace: from :func:`~tauflow.analysis.closed_form`.
+        neuron: which neuron; the first ones are the outputs.
+        row: which sequence.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    neurons, rows = trace.solved.shape[2], trace.solved.shape[0]
+    if not (0 <= neuron < neurons and 0 <= row < rows):
+        raise ArgumentError(
+            f"neuron={neuron}, row={row}: the trace has {neurons} neurons and {rows} sequences."
+        )
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    t = trace.t[row].tolist()
+    ax.plot(t, trace.solved[row, :, neuron].tolist(), color="#0072B2", linewidth=2, label="solver")
+    ax.plot(
+        t,
+        trace.closed[row, :, neuron].tolist(),
+        color="#D55E00",
+        linestyle=(0, (4, 1.5)),
+        label=f"closed form ({trace.form})",
+    )
+    error = float(trace.squared_error[neuron])
+    ax.set_title(f"neuron {neuron}, mean squared error {error:.2g}", fontsize=11, pad=22)
+    ax.set_xlabel("time")
+    ax.set_ylabel("potential")
+    # Above the axes, as potentials may be anywhere within them.
+    ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 0.97))
+    return ax
+
+
+def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> "Axes":
+    """Draw the scaled error of the closed form over time, and the bounds it cannot leave.
+
+    Args:
+        tightness: from :func:`~tauflow.analysis.closed_form_tightness`; its rows share their times
+            best, as the bounds are drawn for the first one.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    t = tightness.t[0].tolist()
+    lower, upper = tightness.lower[0].tolist(), tightness.upper[0].tolist()
+    ax.fill_between(t, lower, upper, color="#DDDDDD", label="possible")
+    ax.plot(t, upper, color="black", linewidth=1.2, label="bounds")
+    ax.plot(t, lower, color="black", linewidth=1.2)
+    for row in range(tightness.error.shape[0]):
+        ax.plot(
+            tightness.t[row].tolist(),
+            tightness.error[row].tolist(),
+            color="#D55E00",
+            linewidth=0.9,
+            alpha=0.8,
+            label="error" if row == 0 else None,
+        )
+    ax.set_xlabel("time")
+    ax.set_ylabel(r"error / $(x_0 - A)$")
+    ax.legend(frameon=False)
+    return ax

@@ -1,0 +1,71 @@
+"""Pictures of images and of where a convolutional head looks in them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float
+from torch import Tensor
+
+from tauflow.checks import shape_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_saliency(
+    images: Float[Tensor, "N C H W"],
+    masks: Float[Tensor, "N H W"],
+    *,
+    names: Sequence[str] | None = None,
+) -> "Figure":
+    """Draw images in one row, and their saliency masks over faded copies below.
+
+    Args:
+        images: grey ones (C = 1) or in colour (C = 3); other channels are averaged. Each is
+            stretched to the range of its own values.
+        masks: their masks, from 0 to 1.
+        names: a title for each image.
+    """
+    from matplotlib import pyplot as plt
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    expected = (images.shape[0], *images.shape[2:])
+    if images.ndim != 4 or tuple(masks.shape) != expected:
+        raise shape_error(
+            "draw_saliency",
+            "masks",
+            masks,
+            f"(N, H, W) of images (N, C, H, W) {tuple(images.shape)}",
+            "Flatten batch and time of both.",
+        )
+    count = len(images)
+    width = 1.9 * max(1.0, images.shape[3] / images.shape[2])
+    figure, rows = plt.subplots(
+        2, count, figsize=(width * count + 0.9, 4.2), layout="constrained", squeeze=False
+    )
+    for column in range(count):
+        image = _shown(images[column])
+        rows[0][column].imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
+        grey = image.mean(dim=-1) if image.ndim == 3 else image
+        rows[1][column].imshow(1 - 0.45 * (1 - grey).numpy(), cmap="gray", vmin=0, vmax=1)
+        mask = masks[column].numpy()
+        # Pixels that do not count are clear, so that the image shows through.
+        rows[1][column].imshow(mask, cmap="inferno", vmin=0, vmax=1, alpha=mask)
+        if names is not None:
+            rows[0][column].set_title(names[column], fontsize=10)
+    for ax in rows.flat:
+        ax.set_xticks([])
+        ax.set_yticks([])
+    rows[0][0].set_ylabel("image")
+    rows[1][0].set_ylabel("saliency")
+    scale = ScalarMappable(Normalize(0, 1), "inferno")
+    figure.colorbar(scale, ax=list(rows[1]), shrink=0.8)
+    return figure
+
+
+def _shown(image: Tensor) -> Tensor:
+    """Return an image (H, W) or (H, W, 3) with values from 0 to 1."""
+    low, high = float(image.min()), float(image.max())
+    scaled = (image - low) / (high - low) if high > low else image - low
+    return scaled.movedim(0, -1) if image.shape[0] == 3 else scaled.mean(dim=0)

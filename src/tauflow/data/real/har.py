@@ -1,0 +1,151 @@
+"""UCI HAR: name what a person does, from 561 features of a smartphone's motion sensors."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.checks import one_of
+from tauflow.data.cache import cached
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.store import locate
+
+from .archives import read_member
+from .tables import expect_rows, read_matrix, read_table
+from .windowed import Columns, cut, random_parts, task_of
+
+LENGTH = 16
+TRAIN_STRIDE, TEST_STRIDE = 1, 8
+SPLIT_SEED = 893429
+VALID_SHARE = 0.10
+FEATURES = 561
+ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "lying")
+ROWS = {"train": 7352, "test": 2947}
+SUBJECTS = range(1, 31)
+VALID_SUBJECTS = (29, 30)
+SIZES = {"random": (6603, 733, 367), "by_subject": (6321, 695, 353)}
+_VERSION = 1
+
+HAR = DatasetCard(
+    name="har",
+    title="Human activity (smartphone)",
+    task="classify",
+    input_size=FEATURES,
+    target_size=len(ACTIVITIES),
+    time_unit="1.28 s",
+    sizes=SIZES["random"],
+    source=(
+        "Anguita et al. 2013, Human Activity Recognition Using Smartphones, UCI Machine Learning "
+        "Repository; protocol of Hasani, Lechner et al. 2021, Liquid Time-constant Networks, "
+        "Table 3"
+    ),
+    licence="CC BY 4.0",
+    split=(
+        "official training and test subjects; a random tenth of the training windows, the "
+        "authors' seed 893429, validates"
+    ),
+    loss="cross_entropy",
+    metric="accuracy",
+    targets=ACTIVITIES,
+    folder="har",
+    base_url="https://archive.ics.uci.edu/static/public/240/",
+    files={"human+activity+recognition+using+smartphones.zip": ""},
+    repacked={"UCI HAR Dataset.zip": ""},
+    notes=(
+        "Windows of 16 rows, 1 apart in the training file and 8 apart in the test file; the "
+        "activity of every row is asked. Not scaled: features lie between -1 and 1. There is no "
+        "dt.",
+        "The paper says windows of 32; the released script has 16.",
+        "As in the released script, windows run across the borders between subjects and "
+        "activities, where rows that follow each other in the file do not do so in time.",
+        "Leak: validation windows overlap training windows; test subjects are others. "
+        "split='by_subject' validates on the training subjects 29 and 30, and cuts every subject "
+        "separately.",
+        "The archive has no published digest; the number of rows is checked instead.",
+    ),
+)
+
+
+def load_har(
+    root: str | Path | None = None, *, download: bool = True, split: str = "random"
+) -> TaskData:
+    """Load the windows of Hasani et al. 2021, Table 3.
+
+    Args:
+        root: where the archive is.
+        download: whether to fetch it if missing.
+        split: how validation data are chosen: ``"random"`` as published, or ``"by_subject"``
+            without a leak.
+
+    Raises:
+        UnknownNameError: no such split.
+        DataError: the archive does not hold what it should.
+        DataNotFoundError, ChecksumError: see :func:`tauflow.data.store.locate`.
+    """
+    one_of(SIZES, split=split)
+    card = replace(HAR, sizes=SIZES[split])
+    paths = locate(card, root, download=download)
+    parsed = cached(card, paths, _VERSION, partial(_parse, paths))
+    for part, rows in ROWS.items():
+        expect_rows(f"X_{part}.txt", len(parsed[f"{part}.x"]), rows)
+    return task_of(card, parts_of(parsed, split))
+
+
+def parts_of(parsed: dict[str, NDArray[Any]], split: str) -> list[Columns]:
+    """Return inputs and classes of the training, validation and test parts, as windows."""
+    train, test = ((parsed[f"{part}.x"], parsed[f"{part}.y"]) for part in ROWS)
+    if split == "random":
+        x, y = cut([train], LENGTH, TRAIN_STRIDE)
+        rest, held, _ = random_parts(len(x), SPLIT_SEED, valid=VALID_SHARE, test=0.0)
+        return [(x[rest], y[rest]), (x[held], y[held]), cut([test], LENGTH, TEST_STRIDE)]
+    people = _by_subject(train, parsed["train.subject"])
+    others = [people[subject] for subject in people if subject not in VALID_SUBJECTS]
+    held_people = [people[subject] for subject in people if subject in VALID_SUBJECTS]
+    test_people = list(_by_subject(test, parsed["test.subject"]).values())
+    return [
+        cut(others, LENGTH, TRAIN_STRIDE),
+        cut(held_people, LENGTH, TRAIN_STRIDE),
+        cut(test_people, LENGTH, TEST_STRIDE),
+    ]
+
+
+def _by_subject(rows: Columns, subject: NDArray[np.int64]) -> dict[int, Columns]:
+    x, y = rows
+    return {int(one): (x[subject == one], y[subject == one]) for one in np.unique(subject)}
+
+
+def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for part in ROWS:
+        x, y, subject = read_part(paths, part)
+        arrays.update({f"{part}.x": x, f"{part}.y": y, f"{part}.subject": subject})
+    return arrays
+
+
+def read_part(
+    paths: list[Path], part: str
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return features (T, 561), activities from 0 (T,) and subjects (T,).
+
+    Args:
+        paths: the archive, or its files.
+        part: ``"train"`` or ``"test"``.
+
+    Raises:
+        DataError: a file is not there, does not hold what it should, or has another length.
+    """
+    name = f"X_{part}.txt"
+    x = read_matrix(name, read_member(paths, name), FEATURES).astype(np.float32)
+    meanings = {
+        f"y_{part}.txt": {str(code + 1): code for code in range(len(ACTIVITIES))},
+        f"subject_{part}.txt": {str(subject): subject for subject in SUBJECTS},
+    }
+    columns = []
+    for name, meaning in meanings.items():
+        table = read_table(name, read_member(paths, name), ["number"])
+        expect_rows(name, len(table.rows), len(x))
+        columns.append(table.codes("number", meaning))
+    return x, columns[0], columns[1]

@@ -1,0 +1,95 @@
+"""Read the clips of the Speech Commands archive, one spoken word each."""
+
+import io
+import re
+import tarfile
+import wave
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import DataError
+
+WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+RATE = 16_000
+LISTS = {"validation_list.txt": "valid", "testing_list.txt": "test"}
+_CLIP = re.compile(r"(?:\./)?([a-z]+)/([^/]+\.wav)")
+_AGAIN = "Get the file again."
+
+
+class Clip(NamedTuple):
+    """A recording of a word.
+
+    Args:
+        word: index into :data:`WORDS`.
+        name: its file, below the folder of the word.
+        sound: samples, (S,), from -1 to 1.
+    """
+
+    word: int
+    name: str
+    sound: NDArray[np.float64]
+
+
+def read_clips(archive: Path) -> Iterator[Clip | tuple[str, set[str]]]:
+    """Yield the clips of the ten words, and the official lists, in the archive's order.
+
+    A list is the pair of its part, ``"valid"`` or ``"test"``, and the ``word/file`` names in it.
+
+    Args:
+        archive: a tar file in any compression.
+
+    Raises:
+        DataError: the archive is damaged, or a clip is not mono sound of 16 bits at 16 kHz.
+    """
+    try:
+        with tarfile.open(archive) as members:
+            for member in members:
+                name = member.name.removeprefix("./")
+                match = _CLIP.fullmatch(member.name)
+                wanted = name in LISTS or (match is not None and match[1] in WORDS)
+                if not wanted or not member.isfile():
+                    continue
+                content = members.extractfile(member)
+                assert content is not None  # a regular file
+                data = content.read()
+                if match is None:
+                    yield LISTS[name], set(data.decode("utf-8").split())
+                else:
+                    sound = read_sound(data, f"{archive}, {member.name}")
+                    yield Clip(WORDS.index(match[1]), match[2], sound)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{archive} is not a whole tar archive ({error}). {_AGAIN}") from error
+
+
+def read_sound(data: bytes, where: str) -> NDArray[np.float64]:
+    """Return the samples of a clip, divided by 2^15.
+
+    Args:
+        data: a WAV file.
+        where: what to call it in messages.
+
+    Raises:
+        DataError: it is not one of mono sound of 16 bits at 16 kHz.
+    """
+    try:
+        with wave.open(io.BytesIO(data)) as clip:
+            form = clip.getnchannels(), 8 * clip.getsampwidth(), clip.getframerate()
+            frames = clip.readframes(clip.getnframes())
+            announced = clip.getnframes()
+    except (wave.Error, EOFError) as error:
+        raise DataError(f"{where} is not a WAV file ({error}). {_AGAIN}") from error
+    if form != (1, 16, RATE):
+        raise DataError(
+            f"{where} has {form[0]} channels of {form[1]} bits at {form[2]} Hz, expected 1 of 16 "
+            f"bits at {RATE} Hz. {_AGAIN}"
+        )
+    if len(frames) != 2 * announced:
+        raise DataError(
+            f"{where} announces {announced} samples, but holds {len(frames) // 2}. {_AGAIN}"
+        )
+    return np.frombuffer(frames, "<i2") / 2**15

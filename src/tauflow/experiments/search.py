@@ -1,0 +1,54 @@
+"""The best of several settings, by the validation score of the first seed."""
+
+from collections.abc import Iterable
+
+from tauflow.training.metrics import METRICS
+
+from .results import DONE, RunRecord
+from .run import Job, job_of
+from .spec import Experiment, Row, Setting
+
+SEED = 0
+"""The seed with which every setting is run."""
+
+
+def search_jobs(experiment: Experiment, row: Row, epochs: int | None) -> list[Job]:
+    """Return the jobs of all settings that a row searches; none if it does not."""
+    return [job_of(experiment, row, SEED, epochs=epochs, setting=s) for s in row.search]
+
+
+def best_setting(
+    experiment: Experiment, row: Row, epochs: int | None, records: Iterable[RunRecord]
+) -> Setting | None:
+    """Return the best of the settings that have a finished run, the first if several tie.
+
+    The score is that of the metric that selects epochs, on the validation part.
+
+    Args:
+        experiment: the table.
+        row: one of its rows.
+        epochs: to how many the runs were cut; ``None`` for the recipes' own.
+        records: finished and failed runs.
+
+    Returns:
+        The setting, or ``None`` if the row searches none, or none has finished.
+    """
+    done = {record.config_hash: record for record in records if record.status == DONE}
+    jobs = zip(row.search, search_jobs(experiment, row, epochs), strict=True)
+    scored = [
+        (score, setting)
+        for setting, job in jobs
+        if job.hash in done and (score := _score(job, done[job.hash])) is not None
+    ]
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+
+def _score(job: Job, record: RunRecord) -> float | None:
+    """Return the validation score that selected the epoch; larger is better."""
+    metric = job.recipe.select_by or job.metric
+    value = record.valid
+    if job.recipe.select_by is not None and record.best_epoch is not None:
+        value = record.history[record.best_epoch - 1].get("criterion")
+    if value is None:
+        return None
+    return value if METRICS[metric].higher_is_better else -value

@@ -1,0 +1,155 @@
+"""Explicit flows over sequences on the CPU: CT-RNN, ODE-RNN, neural ODE."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from tauflow.cells.activations import Activation
+from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.solvers import TABLEAUS
+
+from .activation_codes import Phi, code_of
+from .blas import find_blas
+from .cfc import loop_limits, needs_backward
+from .flow_arrays import FlowMemory, Steps, flow_gradients, flow_memory, make_field, make_steps
+from .numba_threads import run_slices
+from .spec import KernelCall
+
+
+def ct_rnn_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve a call of a :class:`CTRNNCell`."""
+    assert isinstance(call.cell, CTRNNCell)
+    if call.cell.clip is not None:
+        return "its compiled loops do not clip the state between solver steps"
+    return loop_limits(call) or flow_limits(call.cell.solver, call.cell.phi)
+
+
+def flow_limits(solver: str, phi: Activation) -> str | None:
+    """Return which solver or activation the compiled flows lack."""
+    if solver not in TABLEAUS:
+        return f"its compiled loops have fixed steps only, not solver {solver!r}"
+    code = code_of(phi)
+    if code is None or not code.shows_its_slope:
+        return "its compiled loops do not know this activation"
+    return None
+
+
+def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`CTRNNCell`."""
+    cell = call.cell
+    assert isinstance(cell, CTRNNCell)
+    phi = code_of(cell.phi)
+    assert phi is not None
+    drive, span = cell.hoist(call.x, call.dt).per_step
+    scale = torch.ones_like(cell.b) if cell.s is None else cell.s
+    run = FlowRun(phi, cell.damping, make_steps(TABLEAUS[cell.solver], cell.substeps))
+    delta = (span / cell.substeps).squeeze(-1)
+    leaves = (drive.transpose(0, 1), delta, call.h, cell.W_h, scale)
+    mask = None if call.mask is None else call.mask.T
+    y, last = FlowLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
+    return y.transpose(0, 1).contiguous(), last
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """What a flow needs besides tensors with gradients."""
+
+    phi: Phi
+    damping: float
+    steps: Steps
+
+
+@cache
+def _loops() -> Any:
+    """Import the compiled loops, which takes seconds where they have to be compiled."""
+    from . import numba_flow as loops
+    from .numba_math import announce
+
+    announce("flow", loops.flow_sequence_forward, loops.flow_sequence_backward)
+    return loops
+
+
+class FlowLoop(torch.autograd.Function):
+    """A flow with one layer over whole sequences; ``apply`` takes the arguments of ``forward``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        run: FlowRun,
+        keep: bool,
+        mask: Tensor | None,
+        drive: Tensor,
+        delta: Tensor,
+        h: Tensor,
+        W_h: Tensor,
+        scale: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states (T, B, N) and the last ones, (B, N).
+
+        Args:
+            ctx: of autograd.
+            run: activation, damping and steps.
+            keep: whether a backward pass may follow.
+            mask: (T, B) bool, or ``None``.
+            drive: (T, B, N).
+            delta: (B, T).
+            h: (B, N).
+            W_h: (N, N).
+            scale: (N,).
+        """
+        T, B, N = drive.shape
+        memory = flow_memory(run.steps, T if keep else 1, B, N, N)
+        y, states = drive.new_empty(T, B, N), h.clone(memory_format=torch.contiguous_format)
+        lengths = delta.T.contiguous()
+        valid = torch.empty(0, 0, dtype=torch.bool) if mask is None else mask.contiguous()
+        run_slices(
+            _loops().flow_sequence_forward,
+            B,
+            find_blas(),
+            make_field(run.phi, run.damping, W_h, None, None, scale),
+            run.steps,
+            memory.tape(),
+            *(t.detach().contiguous().numpy() for t in (drive, lengths, valid)),
+            drive.new_empty(len(run.steps.b), B, N).numpy(),
+            states.detach().numpy(),
+            y.numpy(),
+        )
+        if keep:
+            ctx.run = run
+            ctx.save_for_backward(lengths, valid, W_h, scale, *memory)
+            ctx.set_materialize_grads(False)
+        return y, states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, pulls: Tensor | None, last: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradients of the inputs of ``forward``."""
+        lengths, valid, W_h, scale, at, f = ctx.saved_tensors
+        run: FlowRun = ctx.run
+        memory = FlowMemory(at, f)
+        T, _, B, N = at.shape
+        pulls = at.new_zeros(T, B, N) if pulls is None else pulls.contiguous()
+        carry = at.new_zeros(B, N) if last is None else last.clone()
+        gradients = flow_gradients(memory, deep=False, wants_delta=ctx.needs_input_grad[4])
+        run_slices(
+            _loops().flow_sequence_backward,
+            B,
+            find_blas(),
+            make_field(run.phi, run.damping, W_h, None, None, scale),
+            run.steps,
+            memory.tape(),
+            gradients.deltas(),
+            lengths.numpy(),
+            valid.numpy(),
+            pulls.numpy(),
+            carry.numpy(),
+            at.new_empty(len(run.steps.b), B, N).numpy(),
+            at.new_empty(B, N).numpy(),
+        )
+        to_W, _, _, to_scale = gradients.of_parameters(memory)
+        to_delta = gradients.delta if ctx.needs_input_grad[4] else None
+        return None, None, None, gradients.of_drive(), to_delta, carry, to_W, to_scale

@@ -1,0 +1,35 @@
+"""What every model that is more than a cell says of itself."""
+
+from typing import Any, ClassVar
+
+from torch import nn
+
+from tauflow.recorded import RecordedMeta
+
+
+class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
+    """Base of the models that are more than a cell; what it takes and gives is said by its class.
+
+    A model that trains on more than the error of its predictions has a method
+    ``training_loss(batch, prediction_loss, *, epoch)``, which :func:`tauflow.training.train` calls.
+    """
+
+    paper: ClassVar[str]
+    """Where the model was published."""
+    uses_dt: ClassVar[bool] = True
+    """Whether times change the result."""
+    uses_observed: ClassVar[bool] = False
+    """Whether it takes the (B, T, I) mask of measured features."""
+    takes_images: ClassVar[bool] = False
+    """Whether its input size is (channels, height, width) and not a number."""
+    every_step: ClassVar[bool] = False
+    """Whether it can give an output for every step, or only one per sequence."""
+    has_head: ClassVar[bool] = False
+    """Whether it predicts targets by itself, so that no readout goes on top."""
+
+    options: dict[str, Any]
+    """The arguments the model was built with; recorded automatically."""
+    input_size: Any
+    """Features per time point, or (channels, height, width) of images."""
+    output_size: int
+    """Width of what it returns."""

@@ -1,0 +1,44 @@
+"""Train on the beginnings of sequences first, and on more of them from stage to stage."""
+
+from dataclasses import replace
+
+from tauflow.batch import SequenceBatch
+
+from .recipe import Recipe
+
+
+def steps_of_epoch(recipe: Recipe, epoch: int) -> int | None:
+    """Return how many steps of a sequence an epoch trains on, ``None`` for all.
+
+    Args:
+        recipe: the protocol.
+        epoch: counted from 1.
+    """
+    if recipe.curriculum is None or recipe.curriculum_epochs is None:
+        return None
+    stage = (epoch - 1) // recipe.curriculum_epochs
+    return recipe.curriculum[stage] if stage < len(recipe.curriculum) else None
+
+
+def starts_stage(recipe: Recipe, epoch: int) -> bool:
+    """Whether an epoch, counted from 1, trains on another length than the one before it."""
+    return epoch > 1 and steps_of_epoch(recipe, epoch) != steps_of_epoch(recipe, epoch - 1)
+
+
+def beginning(batch: SequenceBatch, steps: int) -> SequenceBatch:
+    """Return the first steps of every sequence; shares memory with the batch.
+
+    Targets are taken for one per step if they have a third axis or their second is as long as the
+    sequences, and are then cut too; else they are one per sequence, and stay.
+    """
+    length = batch.x.shape[1]
+    per_step = batch.y.ndim > 1 and batch.y.shape[1] == length
+    return replace(
+        batch,
+        x=batch.x[:, :steps],
+        y=batch.y[:, :steps] if per_step else batch.y,
+        dt=None if batch.dt is None else batch.dt[:, :steps],
+        mask=None if batch.mask is None else batch.mask[:, :steps],
+        observed=None if batch.observed is None else batch.observed[:, :steps],
+        y_mask=None if batch.y_mask is None else batch.y_mask[:, :steps],
+    )

@@ -1,0 +1,98 @@
+"""Every catalogued model in mixed precision: bfloat16 where autocast says so, on the CPU."""
+
+import pytest
+import torch
+import whole_models
+from torch import Tensor, nn
+from variants import NAMES, B, D, T, model
+
+import tauflow
+from tauflow.cells import ExpRNNCell
+
+LONG_MEMORIES = {
+    "lmu": {"order": 16, "theta": 400.0},
+    "hippo-legs": {"order": 16},
+    "hippo-lagt": {"order": 16},
+    "exprnn": {},
+}
+
+
+def mixed() -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def sequences(steps: int = T, features: int = D) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(B, steps, features, generator=random)
+    return x, torch.rand(B, steps, generator=random) + 0.1
+
+
+def error(got: Tensor, expected: Tensor) -> float:
+    """Return the largest deviation, in units of the largest value."""
+    return float((got.float() - expected).abs().max().detach() / expected.abs().max().detach())
+
+
+def learns(whole: nn.Module, y: Tensor) -> None:
+    """Gradients are finite, and as precise as the parameters."""
+    y.float().square().sum().backward()
+    found = [p.grad for p in whole.parameters() if p.grad is not None]
+    assert found
+    assert all(g.isfinite().all() and g.dtype is torch.float32 for g in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cell_is_close_to_single_precision(name):
+    rnn, (x, dt) = model(name, hidden_size=8).float(), sequences()
+    call = {"dt": dt}
+    if rnn.cell.uses_observed:
+        call["observed"] = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) > 0.3
+    expected = rnn(x, **call)
+    with mixed():
+        got = rnn(x, **call)
+        later, _ = rnn(x, got[1], **call)  # a state of mixed precision is taken back
+    assert error(got[0], expected[0]) < 0.03
+    assert error(got[1], expected[1]) < 0.03
+    assert error(later, rnn(x, expected[1], **call)[0]) < 0.05
+    learns(rnn, later)
+
+
+@pytest.mark.parametrize("name", LONG_MEMORIES)
+def test_long_memories_do_not_wear_off(name):
+    """What a memory or a rotation carries on over hundreds of steps is kept exactly."""
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 1, 16, **LONG_MEMORIES[name])
+    x, _ = sequences(steps=400, features=1)
+    with torch.no_grad(), mixed():
+        y, h = rnn(x)
+    with torch.no_grad():
+        expected = rnn(x)
+    assert error(y[:, -1], expected[0][:, -1]) < 0.01
+    assert error(h, expected[1]) < 0.01
+
+
+def test_a_rotation_stays_one():
+    torch.manual_seed(0)
+    with mixed():
+        rotation = ExpRNNCell(1, 16).Q
+    torch.testing.assert_close(rotation @ rotation.T, torch.eye(16), rtol=0, atol=1e-5)
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("name", LONG_MEMORIES)
+def test_it_compiles_in_one_graph(name):
+    torch.compiler.reset()
+    rnn, (x, dt) = model(name).float(), sequences()
+    compiled = torch.compile(rnn, backend="eager", fullgraph=True)
+    with mixed():
+        torch.testing.assert_close(compiled(x, dt=dt)[0], rnn(x, dt=dt)[0])
+
+
+@pytest.mark.parametrize("name", whole_models.NAMES)
+def test_a_whole_model_is_close_to_single_precision(name):
+    whole = whole_models.model(name).float()
+    x, dt = (value.float() for value in whole_models.sequences(name))
+    expected, _ = whole(x, dt=dt)
+    with mixed():
+        y, _ = whole(x, dt=dt)
+    assert error(y, expected) < 0.05
+    learns(whole, y)

@@ -1,0 +1,178 @@
+"""What the sequence kernels of torch operations do beside computing."""
+
+import pytest
+import torch
+from kernel_variants import ROWS, example, name_of, takes_double, takes_masks
+from test_fused_kernels import values_and_gradients
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import vmap
+
+from tauflow.cells import CfCCell, LTCCell
+from tauflow.kernels import KERNELS, KernelCall, cpu_limits, pick, torch_synapses
+from tauflow.sequence import reference_loop
+
+OWN = [row for row in ROWS if takes_double(row[0]) and takes_masks(row[0])]
+PLAIN = [row for at, row in enumerate(OWN) if row[0] not in [spec for spec, _ in OWN[:at]]]
+"""The first variant of each kernel."""
+
+
+def leaves(call: KernelCall) -> list[Tensor]:
+    return [call.x, call.h, call.dt, *call.cell.parameters()]
+
+
+def double_example(row, *size, masked=False) -> KernelCall:
+    return example(row[0], *size, torch.float64, masked=masked, **row[1])
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("size", [100, 1000, 8000])
+def test_blocks_of_any_size_give_the_same(monkeypatch, size, row):
+    monkeypatch.setattr(torch_synapses, "_BLOCK_BYTES", {"cpu": size})
+    call, spec = double_example(row, 3, 6, 7, masked=True), row[0]
+    expected = values_and_gradients(reference_loop, call)
+    for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
+
+
+def penalty_gradients(run, call: KernelCall) -> list[Tensor]:
+    """Return the gradients of a norm of the gradients."""
+    y, last = run(call)
+    loss = y.square().sum() + last.sum()
+    first = torch.autograd.grad(loss, leaves(call), create_graph=True)
+    penalty = sum(gradient.square().sum() for gradient in first)
+    return list(torch.autograd.grad(penalty, leaves(call), allow_unused=True))
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_may_be_differentiated(row, masked):
+    call = double_example(row, 2, 5, 4, masked=masked)
+    expected = penalty_gradients(reference_loop, call)
+    for actual, reference in zip(penalty_gradients(row[0].run, call), expected, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_gradients_may_be_vectorised(row):
+    call = double_example(row, 2, 5, 4)
+    found = []
+    for run in (row[0].run, reference_loop):
+        y, _ = run(call)
+        pulls = torch.linspace(-1, 1, 3 * y.numel(), dtype=y.dtype).view(3, *y.shape)
+        found.append(torch.autograd.grad(y, leaves(call), pulls, is_grads_batched=True))
+    for actual, reference in zip(*found, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("frozen", ["parameters", "inputs"])
+def test_leaves_without_gradients_are_left_out(row, frozen):
+    call = double_example(row, 3, 5, 4)
+    still = call.cell.parameters() if frozen == "parameters" else (call.x, call.h, call.dt)
+    for tensor in still:
+        tensor.requires_grad_(False)
+    wanted = [leaf for leaf in leaves(call) if leaf.requires_grad]
+    found = [
+        torch.autograd.grad(run(call)[0].square().sum(), wanted, allow_unused=True)
+        for run in (row[0].run, reference_loop)
+    ]
+    for actual, reference in zip(*found, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
+
+
+def kept(run, call: KernelCall) -> int:
+    """Return how many numbers the graph keeps for the backward pass."""
+    memory: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        memory[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 8
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y, _ = run(call)
+    assert y.requires_grad
+    return sum(memory.values())
+
+
+def test_the_ltc_keeps_nothing_that_grows_with_synapses_and_steps():
+    (row,) = (row for row in PLAIN if row[0].cell is LTCCell)
+    B, T, N = 4, 20, 16
+    call = double_example(row, B, T, N)
+    sub_steps = T * call.cell.substeps
+    assert kept(row[0].run, call) < 4 * sub_steps * B * N + 20 * N * N
+    assert kept(reference_loop, call) > sub_steps * B * N * N
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_what_is_not_served_is_said(row):
+    spec, options = row
+    call = double_example(row, 2, 5, 4)
+    assert spec.why_not(call) is None
+    half = example(spec, 2, 5, 4, torch.bfloat16, **options)
+    mixed = KernelCall(call.cell, call.x.float(), call.h, call.dt)
+    for odd in (half, mixed):
+        assert "compute in float32 or float64" in spec.why_not(odd)
+    empty = KernelCall(call.cell, call.x[:, :0], call.h, call.dt[:, :0])
+    assert "at least one sequence and one step" in spec.why_not(empty)
+    away = KernelCall(call.cell, call.x.to("meta"), call.h, call.dt)
+    assert "on one device" in spec.why_not(away)
+    with torch.autocast("cpu"):
+        assert "autocast" in spec.why_not(call)
+    with forward_ad.dual_level():
+        assert "forward-mode" in spec.why_not(call)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"backbone_activation": lambda z: z.softmax(-1)}, "does not know this backbone"),
+        ({"activation": lambda z: z.softmax(-1)}, "does not know this head activation"),
+        ({"activation": "silu"}, "does not know this head activation"),
+        ({"backbone_dropout": 0.5}, "no backbone dropout"),
+    ],
+)
+def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason):
+    (spec,) = (s for s in KERNELS if s.cell is CfCCell and s.backend == "torch")
+    call = example(spec, 2, 5, 4, torch.float64, **options)
+    assert reason in spec.why_not(call)
+    if "backbone_dropout" in options:
+        call.cell.eval()
+        assert spec.why_not(call) is None
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_transforms_are_refused(row):
+    call, reasons = double_example(row, 2, 5, 4), []
+
+    def ask(x: Tensor) -> Tensor:
+        reasons.append(row[0].why_not(KernelCall(call.cell, x, call.h, call.dt)))
+        return x
+
+    vmap(ask)(call.x.detach().expand(3, -1, -1, -1))
+    assert "torch.func transforms" in reasons[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_tracing_is_refused(row):
+    call, reasons = double_example(row, 2, 5, 4), []
+
+    def ask(x: Tensor) -> Tensor:
+        reasons.append(row[0].why_not(KernelCall(call.cell, x, call.h, call.dt)))
+        return x + 1
+
+    torch.jit.trace(ask, call.x.detach(), check_trace=False)
+    assert "cannot be traced" in reasons[0]
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_auto_takes_them_where_no_compiled_kernel_serves(monkeypatch, row):
+    spec, options = row
+    single = example(spec, 2, 5, 4, **options)
+    compiled = pick(single, "auto")
+    assert compiled is not None
+    assert compiled.backend == "numba"
+    assert pick(double_example(row, 2, 5, 4), "auto") is spec
+    monkeypatch.setattr(cpu_limits, "_numba_is_installed", lambda: False)
+    assert pick(single, "auto") is spec

@@ -1,0 +1,81 @@
+"""Cells whose flow is solved adaptively, against many fixed steps and row by row."""
+
+import pytest
+import torch
+
+import tauflow
+from tauflow.errors import ArgumentError, BackendError
+
+D, N, B, T = 2, 5, 4, 6
+CELLS = [
+    ("ct-rnn", {}),
+    ("ode-rnn", {}),
+    ("ode-lstm", {}),
+    ("ode-lstm", {"form": "torch"}),
+    ("gnode", {"units": 7, "activation": "tanh"}),
+    ("gru-euler", {}),
+    ("gru-ode", {}),
+]
+
+
+def pair(name, options, **solving):
+    torch.manual_seed(0)
+    adaptive = tauflow.build(name, D, N, **options, **solving).double()
+    fixed = tauflow.build(name, D, N, **options, solver="rk4", substeps=200).double()
+    fixed.load_state_dict(adaptive.state_dict())
+    return adaptive, fixed
+
+
+def inputs():
+    x, dt = torch.randn(B, T, D).double(), torch.rand(B, T).double() * 3
+    dt[0, 2] = 0.0
+    return x, dt
+
+
+@pytest.mark.parametrize(("name", "options"), CELLS)
+@pytest.mark.parametrize("solver", ["dopri5", "tsit5", "bosh3"])
+def test_tight_tolerances_equal_many_fixed_steps(name, options, solver):
+    adaptive, fixed = pair(name, options, solver=solver, rtol=1e-8, atol=1e-10)
+    x, dt = inputs()
+    y, _ = adaptive(x, dt=dt)
+    expected, _ = fixed(x, dt=dt)
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-7)
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    own = torch.autograd.grad((y * weights).sum(), list(adaptive.parameters()))
+    other = torch.autograd.grad((expected * weights).sum(), list(fixed.parameters()))
+    for a, e in zip(own, other, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "options"), CELLS)
+def test_looser_tolerances_err_more(name, options):
+    x, dt = inputs()
+    errors = []
+    for rtol in (1e-3, 1e-7):
+        adaptive, fixed = pair(name, options, solver="dopri5", rtol=rtol, atol=rtol / 100)
+        errors.append((adaptive(x, dt=dt)[0] - fixed(x, dt=dt)[0]).abs().max().item())
+    assert errors[1] < 1e-5
+    assert errors[0] > 10 * errors[1]
+    assert errors[0] < 0.1
+
+
+@pytest.mark.parametrize(("name", "options"), CELLS)
+def test_every_row_has_its_own_gap(name, options):
+    adaptive, _ = pair(name, options, solver="dopri5")
+    x, dt = inputs()
+    y, h = adaptive(x, dt=dt)
+    for row in range(B):
+        y_row, h_row = adaptive(x[row : row + 1], dt=dt[row : row + 1])
+        torch.testing.assert_close(y[row : row + 1], y_row, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(h[row : row + 1], h_row, rtol=1e-9, atol=1e-11)
+
+
+def test_compiled_loops_say_why_they_do_not_serve():
+    rnn = tauflow.CTRNN(D, N, solver="dopri5", backend="numba")
+    with pytest.raises(BackendError, match=r"fixed steps only, not solver 'dopri5'"):
+        rnn(torch.randn(B, T, D))
+
+
+def test_clipping_needs_fixed_steps():
+    with pytest.raises(ArgumentError, match=r"clip acts between fixed solver steps"):
+        tauflow.CTRNN(D, N, solver="dopri5", clip=1.0)

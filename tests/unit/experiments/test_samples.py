@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.data.synthetic.pendulum import PENDULUM
+from tauflow.errors import ArgumentError
+from tauflow.experiments.run import build_model
+from tauflow.experiments.samples import baselines, sample
+from tauflow.experiments.spec import ModelSpec
+from tauflow.models.sequence_model import SequenceModel
+from tauflow.sequence import GRU
+
+CARD = replace(
+    PENDULUM, name="own", input_size=2, target_size=1, targets=(), sizes=(2, 0, 2), forecast=False
+)
+
+
+def data(train, test, **changes):
+    return TaskData(replace(CARD, **changes), train, None, test)
+
+
+def regression(y, **masks):
+    y = torch.tensor(y)
+    return SequenceBatch(torch.zeros(*y.shape[:2], 2), y.float().unsqueeze(-1), **masks)
+
+
+def test_only_a_forecast_is_compared_with_persistence():
+    batch = regression([[1.0, 3.0], [1.0, 3.0]])
+    assert baselines(data(batch, batch), "mse") == [("training mean", 1.0)]
+    named = baselines(data(batch, batch, forecast=True), "mse")
+    assert named == [("persistence", 5.0), ("training mean", 1.0)]
+
+
+@pytest.mark.parametrize("masked", ["mask", "y_mask", "values"])
+def test_the_mean_is_of_targets_that_count(masked):
+    known = torch.tensor([[True, True], [True, False]])
+    test = regression([[0.0, 0.0], [0.0, 0.0]])
+    given = {"y_mask": known.unsqueeze(-1)} if masked == "values" else {masked: known}
+    train = regression([[1.0, 2.0], [3.0, 1000.0]], **given)
+    assert baselines(data(train, test), "mse") == [("training mean", 4.0)]
+
+
+def test_baselines_of_one_target_per_sequence():
+    x = torch.zeros(3, 2, 2)
+    values = SequenceBatch(x, torch.tensor([[1.0], [2.0], [3.0]]))
+    found = baselines(data(values, values, per_step=False), "mse")
+    assert found == [("training mean", pytest.approx(2 / 3))]
+    train, test = (
+        SequenceBatch(x, torch.tensor([2, 0, 2])),
+        SequenceBatch(x, torch.tensor([2, 1, 1])),
+    )
+    changes = {"task": "classify", "target_size": 3, "per_step": False}
+    found = baselines(data(train, test, **changes), "accuracy")
+    assert found == [("most frequent class", pytest.approx(1 / 3))]
+
+
+def test_the_most_frequent_class_is_counted_where_there_is_a_target():
+    x, known = torch.zeros(2, 3, 2), torch.tensor([[True, False, False], [True, True, False]])
+    batch = SequenceBatch(x, torch.tensor([[1, 0, 0], [1, 0, 0]]), y_mask=known)
+    found = baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
+    assert found == [("most frequent class", pytest.approx(2 / 3))]
+
+
+def test_samples_show_a_gap_where_the_truth_is_not_known():
+    known = torch.tensor([[True, False, True]]).unsqueeze(-1)
+    batch = regression([[5.0, 0.0, 7.0]], y_mask=known)
+    (shown,) = sample(SequenceModel(GRU(2, 3), 1), data(batch, batch))
+    assert shown.truth[0][::2] == [5.0, 7.0]
+    assert shown.truth[0][1] != shown.truth[0][1]
+    assert all(value == value for value in shown.predicted[0])
+
+
+def test_a_model_of_features_does_not_take_images():
+    images = SequenceBatch(torch.zeros(1, 2, 3, 4, 5), torch.zeros(1, 2, 1))
+    card = {"input_size": 60, "image_size": (3, 4, 5)}
+    with pytest.raises(ArgumentError, match=r"own has images, \(3, 4, 5\), .*'gru' takes features"):
+        build_model(ModelSpec("gru", 4), data(images, images, **card))

@@ -1,0 +1,191 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_experiment import TINY, tiny
+
+from tauflow.errors import SpecificationError
+from tauflow.experiments import results
+from tauflow.experiments.grid_search import with_settings
+from tauflow.experiments.results import RunRecord
+from tauflow.experiments.run import identity, job_of
+from tauflow.experiments.survey import BETTER, WITHIN, WORSE, survey
+from tauflow.experiments.survey_report import survey_markdown, survey_page, write_survey
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def surveyed(folder, tmp_path):
+    def gather(text=TINY):
+        specification = tmp_path / "tiny.toml"
+        specification.write_text(text, encoding="utf-8")
+        return survey(folder, [specification])
+
+    return gather
+
+
+def add(
+    folder, row="gru", *, seed=0, test=0.5, epochs=None, experiment=None, status="done", **facts
+):
+    """Append a run with an invented score to the results of the tiny table."""
+    experiment = experiment or tiny()
+    job = job_of(experiment, experiment.row(row), seed, epochs=epochs)
+    ran = job.recipe.epochs
+    history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
+    scores = {
+        **{"valid": test, "test": test, "last_test": test, "best_epoch": ran, "epochs": ran},
+        **{"seconds": 3.0 * ran, "seconds_per_epoch": 3.0, "history": tuple(history)},
+    }
+    known = {**(scores if status == "done" else {}), **facts}
+    record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), status=status, **known)
+    results.append(folder / "tiny.jsonl", record)
+
+
+def entries_of(found):
+    (table,) = found.tables
+    return {entry.row.name: entry for entry in table.entries}
+
+
+@pytest.mark.parametrize(
+    ("tests", "difference", "judgement"),
+    [  # the paper says 0.5 ± 0.1 for a squared error
+        ([0.65, 0.71], 1.8, WITHIN),
+        ([0.65, 0.77], 2.1, WORSE),
+        ([0.35, 0.25], -2.0, WITHIN),
+        ([0.35, 0.21], -2.2, BETTER),
+    ],
+)
+def test_rows_are_judged_by_published_deviations(folder, surveyed, tests, difference, judgement):
+    for seed, test in enumerate(tests):
+        add(folder, seed=seed, test=test)
+    entry = entries_of(surveyed())["gru"]
+    assert entry.worse_by == pytest.approx(difference)
+    assert entry.judgement == judgement
+    assert entry.line.difference == f"{difference:+.1f}"
+
+
+def test_high_is_good_for_an_accuracy(folder, surveyed):
+    text = TINY.replace('metric = "mse"', 'metric = "accuracy"')
+    experiment = tiny(metric="accuracy")
+    add(folder, test=0.29, experiment=experiment)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, round(entry.worse_by, 6)) == (WORSE, 2.1)
+
+
+@pytest.mark.parametrize(("test", "judgement"), [(0.5004, WITHIN), (0.502, WORSE), (0.4, BETTER)])
+def test_a_deviation_rounded_to_nothing_leaves_the_last_digit(folder, surveyed, test, judgement):
+    text = TINY.replace("std = 0.1", "std = 0.0")
+    add(folder, test=test)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, entry.worse_by) == (judgement, None)
+
+
+def test_without_a_deviation_the_bound_of_acceptance_decides(folder, surveyed):
+    add(folder, "elman", test=0.9)
+    assert entries_of(surveyed())["elman"].judgement == ""
+    bounded = TINY.replace(
+        'quoted = "Somebody 2019" }', 'quoted = "Somebody 2019" }\naccept = { abs = 0.1 }'
+    )
+    assert entries_of(surveyed(bounded))["elman"].judgement == WORSE
+
+
+def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
+    add(folder, seed=0, epochs=1, test=0.9)
+    add(folder, seed=1, epochs=1, test=0.9)
+    add(folder, "elman", seed=0)
+    add(folder, "elman", seed=1)
+    found = surveyed()
+    gru, elman = entries_of(found)["gru"], entries_of(found)["elman"]
+    assert (gru.seeds, gru.epochs, gru.few_seeds, gru.few_epochs) == ((2, 5), (1, 2), True, True)
+    assert (elman.seeds, elman.epochs) == ((2, 2), (2, 2))
+    text = survey_markdown(found)
+    assert "| 2 of 5 † | 1 of 2 † | 3 s |" in text
+    assert "| 2 of 2 | 2 of 2 | 3 s |" in text
+    # One whole run counts for more than two that were cut short.
+    add(folder, seed=3, test=0.5)
+    gru = entries_of(surveyed())["gru"]
+    assert ([r.seed for r in gru.records], gru.epochs, gru.judgement) == ([3], (2, 2), WITHIN)
+
+
+def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
+    add(folder, test=0.9)
+    add(folder, "elman")
+    found = surveyed()
+    assert "- **GRU, worse**: not looked into yet" in survey_markdown(found)
+    assert survey_page(found).count("not looked into yet") == 1
+    (folder / "remarks.toml").write_text('[tiny]\ngru = "The <b> gate."\nelman = "As it should."')
+    found = surveyed()
+    text, page = survey_markdown(found), survey_page(found)
+    assert "- **GRU, worse**: The <b> gate." in text
+    assert "- **Elman <b>**: As it should." in text
+    assert "not looked into yet" not in text + page
+    assert "The &lt;b&gt; gate." in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[tyni]\ngru = "x"', r"there is no table 'tyni'\. Did you mean 'tiny'"),
+        ('[tiny]\ngro = "x"', r"tiny has no row 'gro'\. Did you mean 'gru'"),
+        ("[tiny]\ngru = 1", "'tiny' must be a table of texts by row"),
+        ('tiny = "x"', "'tiny' must be a table of texts by row"),
+    ],
+)
+def test_remarks_that_nobody_would_see_are_refused(folder, surveyed, text, message):
+    (folder / "remarks.toml").write_text(text)
+    with pytest.raises(SpecificationError, match=message):
+        surveyed()
+
+
+def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):
+    add(folder)
+    row = with_settings(tiny().row("gru"), {"recipe.lr": 0.3})
+    add(folder, experiment=replace(tiny(), rows=(row,)))
+    add(folder, seed=1, status="failed", error="NonFiniteError: the loss is nan")
+    add(folder, seed=2, status="failed", error="OSError: the disk is full")
+    add(folder, seed=2)  # tried again
+    (folder / "stranger.jsonl").write_text("")
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "speed.md").write_text("fast")
+    (folder / "tiny.md").write_text("the table's own report")
+    found = surveyed()
+    (table,) = found.tables
+    assert [r.seed for r in entries_of(found)["gru"].records] == [0, 2]
+    assert (table.others, [r.seed for r in table.failures]) == (1, [1])
+    text = survey_markdown(found)
+    assert "1 further runs of searches or other settings are not shown." in text
+    assert "- gru, seed 1, failed: NonFiniteError: the loss is nan" in text
+    assert "full" not in text
+    assert "Warning: stranger.jsonl belongs to no table" in text
+    assert found.documents == ("benchmarks/speed.md",)
+    assert "Not run: Elman <b> 0.700." in text
+    assert "Not implemented yet: Model of the future 0.100." in text
+
+
+def test_the_same_results_give_the_same_bytes_and_need_nothing_else(folder, surveyed):
+    for seed, test in enumerate((0.5, 0.9)):
+        add(folder, seed=seed, test=test)
+    first = [path.read_bytes() for path in write_survey(surveyed(), folder)]
+    again = [path.read_bytes() for path in write_survey(surveyed(), folder)]
+    assert first == again
+    page = first[1].decode()
+    assert page.count("data:image/svg+xml;base64,") == 3  # at a glance, beside published, curves
+    assert "<script" not in page
+    assert not re.search(r"""(src|href)=["'](http|//|file|/)|url\(http|@import""", page)
+    assert str(folder) not in page + first[0].decode()
+
+
+def test_the_results_of_this_repository_can_be_surveyed():
+    found = survey(ROOT / "results")
+    counts = {table.experiment.name: len(table.measured) for table in found.tables}
+    assert counts["ltc-table-6"] >= 2
+    assert counts["cfc-table-7"] >= 4
+    assert not found.warnings

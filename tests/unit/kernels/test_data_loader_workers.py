@@ -1,0 +1,21 @@
+"""Compiled kernels in the workers of a DataLoader, after their use in the parent."""
+
+import sys
+
+import pytest
+import torch
+from samples_through_a_network import SamplesThroughANetwork
+from torch.utils.data import DataLoader
+
+METHODS = ["spawn", "fork"] if sys.platform == "linux" else ["spawn"]
+
+
+@pytest.mark.parametrize("name", ["ltc", "cfc"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_workers_compute_what_the_parent_does(name, method):
+    samples = SamplesThroughANetwork(name)
+    expected = torch.stack([samples[i] for i in range(len(samples))])  # the pool has been used
+    loader = DataLoader(samples, batch_size=2, num_workers=2, multiprocessing_context=method)
+    torch.testing.assert_close(torch.cat(list(loader)), expected)
+    torch.testing.assert_close(torch.stack([samples[i] for i in range(2)]), expected[:2])

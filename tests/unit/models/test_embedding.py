@@ -1,0 +1,69 @@
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence
+
+import tauflow
+from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.export import load, save
+from tauflow.models import TokenEmbedding
+
+
+def model(**options):
+    torch.manual_seed(0)
+    body = tauflow.CfC(3, 4, return_sequences=False)
+    return tauflow.SequenceModel(body, 2, vocabulary=7, **options)
+
+
+def test_tokens_are_replaced_by_their_vectors():
+    whole, ids = model(), torch.randint(0, 7, (5, 6, 1))
+    vectors = whole.embedding.table.weight[ids[..., 0]]
+    mask = torch.arange(6).expand(5, 6) >= torch.tensor([0, 1, 2, 3, 5]).unsqueeze(1)
+    y, h = whole(ids, mask=mask)
+    expected, state = whole.rnn(vectors, mask=mask)
+    torch.testing.assert_close(y, whole.head(expected))
+    torch.testing.assert_close(h, state)
+    torch.testing.assert_close(whole(ids.int(), mask=mask)[0], y)
+
+
+def test_unbatched_and_packed_input():
+    whole, long, short = model(), torch.randint(0, 7, (5, 1)), torch.randint(0, 7, (2, 1))
+    y, _ = whole(pack_sequence([long, short]))
+    torch.testing.assert_close(y[0], whole(long)[0])
+    torch.testing.assert_close(y[1], whole(short)[0])
+
+
+def test_vectors_are_drawn_as_in_keras_and_learn():
+    table = TokenEmbedding(1000, 50).table.weight
+    assert 0.0499 < table.abs().max() <= 0.05
+    assert table.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.01)
+    whole, ids = model(), torch.tensor([[[1], [4]]])
+    whole(ids)[0].sum().backward()
+    moved = whole.embedding.table.weight.grad.abs().sum(1) > 0
+    assert moved.nonzero().flatten().tolist() == [1, 4]
+
+
+def test_dropout_only_while_training():
+    whole, ids = model(embedding_dropout=0.5), torch.randint(0, 7, (20, 30, 1))
+    assert (whole.embedding(ids) == 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert (whole.eval().embedding(ids) != 0).all()
+
+
+def test_a_saved_model_embeds_alike(tmp_path):
+    whole, ids = model(embedding_dropout=0.1).eval(), torch.randint(0, 7, (2, 3, 1))
+    save(whole, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors").eval()
+    assert torch.equal(again(ids)[0], whole(ids)[0])
+
+
+def test_what_is_no_token_is_refused():
+    whole = model()
+    with pytest.raises(DtypeError, match=r"x has dtype torch\.float32, expected int64 or int32"):
+        whole(torch.zeros(2, 3, 1))
+    with pytest.raises(ShapeError, match=r"x has shape \(2, 3\), expected \(B, T, 1\), an id per"):
+        whole(torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ArgumentError, match=r"ids from 0 to 7, expected 0 to 6\. Enlarge"):
+        whole(torch.arange(8)[None, :, None])
+    with pytest.raises(ArgumentError, match=r"embedding_dropout=0\.5 without a vocabulary"):
+        tauflow.SequenceModel(tauflow.CfC(3, 4), 2, embedding_dropout=0.5)
+    with pytest.raises(ArgumentError, match="width must be at least 1"):
+        TokenEmbedding(3, 0)
