@@ -81,6 +81,7 @@ from .spectra import (
     sample_network,
 )
 from .trajectory_length import (
+    DepthSummary,
     LatentTrajectory,
     LengthStudy,
     TrajectoryLengths,
@@ -105,6 +106,7 @@ __all__ = [
     "ClosedFormTrace",
     "ContinuousAttractor",
     "CriticalCurve",
+    "DepthSummary",
     "DynamicalSystem",
     "FixedPoints",
     "Flow",

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.integrate import dblquad, quad
+from scipy.stats import multivariate_normal, norm
 
 from tauflow.analysis import (
     RandomODE,
@@ -34,12 +34,13 @@ def test_averages_of_relu(kernel):
     assert relu_correlation(kernel, -kernel) == pytest.approx((0.0, 0.0), abs=1e-12)
 
 
-def test_two_correlated_relu_units_by_sampling():
-    covariance = [[1.7, 0.6], [0.6, 1.7]]
-    x, y = np.random.default_rng(0).multivariate_normal([0, 0], covariance, 10**6).T
-    power, slope = relu_correlation(1.7, 0.6)
-    assert power == pytest.approx((np.maximum(x, 0) * np.maximum(y, 0)).mean(), rel=5e-3)
-    assert slope == pytest.approx(((x > 0) & (y > 0)).mean(), rel=5e-3)
+@pytest.mark.parametrize("cross", [-1.1, 0.6])
+def test_two_correlated_relu_units(cross):
+    """Eqs. 40 and 41 against the integrals 39 and 41."""
+    density = multivariate_normal([0, 0], [[1.7, cross], [cross, 1.7]]).pdf
+    power = dblquad(lambda y, x: x * y * density([x, y]), 0, 11, 0, 11, epsabs=1e-7)[0]
+    slope = dblquad(lambda y, x: density([x, y]), 0, 11, 0, 11, epsabs=1e-7)[0]
+    assert relu_correlation(1.7, cross) == pytest.approx((power, slope), rel=1e-5)
 
 
 @pytest.mark.parametrize(("layers", "scale"), [(1, 1.0), (2, 1.1892), (3, 1.2599)])
