@@ -79,14 +79,15 @@ def test_a_sweep_takes_the_best_recipe_for_every_value():
         assert row.lr == 1e-2  # the other one does next to nothing in 25 epochs
         options = {"hidden_size": 6, "tau": row.value, "epochs": 25}
         fits = [fit_noise("elman-euler", path, lr=1e-2, seed=s, **options) for s in range(3)]
-        assert list(row.errors) == pytest.approx([fit.error for fit in fits])
+        assert list(map(float, row.errors)) == pytest.approx([fit.error for fit in fits])
         assert row.mean == pytest.approx(np.mean(row.errors))
         assert row.deviation == pytest.approx(np.std(row.errors, ddof=1))
         assert row.finite
     assert rows[0].mean < rows[1].mean  # a slow network cannot follow fast noise
     ax = draw_noise_sweep(rows, "time constant", baseline=0.5)
     (bars,) = ax.containers
-    np.testing.assert_allclose(bars.lines[0].get_ydata(), [row.mean for row in rows])
+    drawn = np.asarray(bars.lines[0].get_ydata(), dtype=float)
+    np.testing.assert_allclose(drawn, [row.mean for row in rows])
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mean of the path", "RNN"]
 
