@@ -38,8 +38,10 @@ from .mean_field import (
 )
 from .newton import Roots, find_roots
 from .plots import draw_wiring
-from .plots_approximation import draw_approximation, draw_approximation_errors
+from .plots_approximation import draw_approximation, draw_approximation_errors, draw_imitation
+from .plots_bounds import draw_certificate, draw_round_trip
 from .plots_closed_form import draw_closed_form, draw_tightness
+from .plots_depth import draw_depths
 from .plots_expressivity import draw_capacity, draw_noise_fits, draw_noise_sweep
 from .plots_flow import (
     draw_abscissas,
@@ -53,6 +55,7 @@ from .plots_saliency import draw_saliency
 from .plots_spectra import draw_critical_curves, draw_modes, draw_spectra
 from .plots_trajectory import (
     draw_latent_trajectories,
+    draw_layer_trajectories,
     draw_length_comparison,
     draw_length_study,
     draw_study_variance,
@@ -71,6 +74,7 @@ from .random_networks import (
     circular_input,
     draw_networks,
 )
+from .round_trip import RoundTrip, round_trip
 from .saliency import Saliency, SaliencyUnderNoise, saliency_under_noise, visual_backprop
 from .spectra import (
     GATED_NETWORKS,
@@ -132,6 +136,7 @@ __all__ = [
     "RandomNetworks",
     "RandomODE",
     "Roots",
+    "RoundTrip",
     "Saliency",
     "SaliencyUnderNoise",
     "Separation",
@@ -157,13 +162,17 @@ __all__ = [
     "draw_approximation",
     "draw_approximation_errors",
     "draw_capacity",
+    "draw_certificate",
     "draw_closed_form",
     "draw_critical_curves",
+    "draw_depths",
     "draw_explained_variance",
     "draw_flow_field",
     "draw_gradient_flow",
     "draw_gradient_methods",
+    "draw_imitation",
     "draw_latent_trajectories",
+    "draw_layer_trajectories",
     "draw_length_comparison",
     "draw_length_study",
     "draw_loss_surfaces",
@@ -172,6 +181,7 @@ __all__ = [
     "draw_noise_fits",
     "draw_noise_sweep",
     "draw_points",
+    "draw_round_trip",
     "draw_saliency",
     "draw_spectra",
     "draw_study_variance",
@@ -197,6 +207,7 @@ __all__ = [
     "principal_scores",
     "quartile_table",
     "relu_correlation",
+    "round_trip",
     "saliency_under_noise",
     "sample_network",
     "separable_fraction",

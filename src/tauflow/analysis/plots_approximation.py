@@ -36,25 +36,52 @@ def draw_approximation(approximation: Approximation, *, trajectories: int = 6) -
         sharex=True,
         sharey=True,
     )
-    first, second = shown.axes
-    for ax, size, found, error in zip(
-        grid[0], shown.neurons, shown.networks, shown.largest_error, strict=True
+    for number, (ax, size, error) in enumerate(
+        zip(grid[0], shown.neurons, shown.largest_error, strict=True)
     ):
-        for row in range(min(trajectories, len(shown.target))):
-            exact, network = shown.target[row], found[row]
-            ax.plot(exact[:, first].tolist(), exact[:, second].tolist(), color="#999999", lw=2.2)
-            ax.plot(
-                network[:, first].tolist(),
-                network[:, second].tolist(),
-                color="#D55E00",
-                linestyle=(0, (4, 1.2)),
-                lw=1.2,
-            )
-        ax.plot(*shown.target[:trajectories, 0, [first, second]].T.tolist(), "ko", markersize=3)
+        draw_imitation(shown, network=number, trajectories=trajectories, ax=ax)
         ax.set_title(f"{size} hidden, max error {error:.2g}", fontsize=10)
-        ax.set_xlabel(f"$x_{first + 1}$")
-    grid[0][0].set_ylabel(f"$x_{second + 1}$")
+        ax.set_ylabel("")
+    grid[0][0].set_ylabel(f"$x_{shown.axes[1] + 1}$")
     return figure
+
+
+def draw_imitation(
+    approximation: Approximation,
+    *,
+    network: int = -1,
+    trajectories: int = 6,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw held-out trajectories of the system, and one network's over them.
+
+    Args:
+        approximation: from :func:`~tauflow.analysis.approximate_system`.
+        network: which of its networks.
+        trajectories: how many to show.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(3.4, 3.4), layout="constrained")
+    first, second = approximation.axes
+    found = approximation.networks[network]
+    for row in range(min(trajectories, len(found))):
+        exact, imitated = approximation.target[row], found[row]
+        ax.plot(exact[:, first].tolist(), exact[:, second].tolist(), color="#999999", lw=2.2)
+        ax.plot(
+            imitated[:, first].tolist(),
+            imitated[:, second].tolist(),
+            color="#D55E00",
+            linestyle=(0, (4, 1.2)),
+            lw=1.2,
+        )
+    starts = approximation.target[:trajectories, 0, [first, second]]
+    ax.plot(*starts.T.tolist(), "ko", markersize=3)
+    ax.set_xlabel(f"$x_{first + 1}$")
+    ax.set_ylabel(f"$x_{second + 1}$")
+    return ax
 
 
 def draw_approximation_errors(

@@ -65,6 +65,42 @@ def draw_latent_trajectories(
     return figure
 
 
+def draw_layer_trajectories(results: Sequence[TrajectoryLengths], *, example: int = 0) -> "Figure":
+    """Draw one network's latent trajectory in every layer, a row for each model, with its length.
+
+    Source: Hasani et al. 2021, "Liquid Time-constant Networks", Figure 1.
+
+    Args:
+        results: one result per model, of networks with the same layers.
+        example: which of the kept examples.
+    """
+    from matplotlib import pyplot as plt
+
+    _refuse_without_examples(results, example)
+    layers = results[0].lengths.shape[1]
+    figure, grid = plt.subplots(
+        len(results),
+        layers + 1,
+        figsize=(2.1 * (layers + 1), 2.2 * len(results)),
+        layout="constrained",
+        squeeze=False,
+    )
+    for row, result in zip(grid, results, strict=True):
+        name, colour, line, _ = _STYLES[result.model]
+        row[0].plot(*result.signal.values[:, :2].T.numpy(), color="black", linewidth=1.3)
+        row[0].set_title(f"input: {result.input_length:.3g}")
+        row[0].set_ylabel(name)
+        for layer, ax in enumerate(row[1:]):
+            scores = result.examples[example].scores[layer].numpy()
+            ax.plot(*scores.T, color=colour, linestyle=line, linewidth=1.2)
+            ax.plot(*scores[0], "o", color="black", markersize=3.5)
+            ax.set_title(f"layer {layer + 1}: {float(result.lengths[example, layer]):.3g}")
+        for ax in row:
+            ax.set_aspect("equal", adjustable="datalim")
+            ax.locator_params(nbins=4)
+    return figure
+
+
 def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
     """Draw the trajectory lengths of every model as boxes, over the values of what varies.
 

@@ -1,51 +1,264 @@
-"""Trajectory lengths of random networks: the figures of the LTC papers, and their depth table."""
+"""Trajectory lengths of random networks: the figures of the LTC papers, and Theorems 4 and 5."""
 
+import importlib.util
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tauflow.analysis import (
+    LengthStudy,
     NetworkLaw,
+    TrajectoryLengths,
+    compare_with_bounds,
     draw_latent_trajectories,
+    draw_layer_trajectories,
+    draw_length_comparison,
+    draw_length_study,
+    draw_study_variance,
+    length_study,
     trajectory_lengths,
 )
 from tauflow.analysis.random_networks import MODELS
 
-from .entry import Job, PaperFigure, Result
+from .entry import Job, PaperFigure, Result, Table
+from .layout import letters, one_legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DRAFT = 'Hasani et al. 2020/2021, "Liquid Time-constant Networks"'
-_LAWS = (
-    "Networks follow the released code, not the text: weights and potentials have the deviation "
-    "sigma_w^2 itself, whatever the width, and time constants are |N(0, 1)|."
+LTC = 'Hasani et al. 2021, "Liquid Time-constant Networks"'
+LAWS = (
+    "Networks follow the released code, not the text: weights and reversal potentials have the "
+    "standard deviation sigma_w^2 whatever the width, and time constants are |N(0, 1)|, so that "
+    "some networks are very stiff."
 )
+_IDENTITY = (
+    "The hard-tanh of the released code is the identity for networks of this size, and is so here."
+)
+_FEWER = "Fewer random networks for each box; the paper does not say how many it drew."
 
 
 def _figure_1(job: Job) -> Result:
     law = NetworkLaw(width=job.choose("width", full=100, small=25), activation="tanh")
     with job.timed("solving"):
         results = [trajectory_lengths(model, law, tries=1, seed=job.seed) for model in MODELS]
-    arrays: dict[str, Any] = {"input": results[0].signal.values}
-    for result in results:
-        arrays[f"{result.model}_t"] = result.examples[0].t
-        arrays[f"{result.model}_scores"] = result.examples[0].scores[-1]
     lengths = {result.model: float(result.lengths[0, -1]) for result in results}
 
     def draw() -> "Figure":
         return draw_latent_trajectories(results)
 
-    return Result(draw, arrays, findings={"input": results[0].input_length, **lengths})
+    findings = {"length of the input": results[0].input_length, "lengths": lengths}
+    return Result(draw, _examples(results), findings=findings)
+
+
+def _figure_3(job: Job) -> Result:
+    layers = job.choose("layers", full=4, small=2)
+    law = NetworkLaw(width=25, layers=layers, activation="hardtanh")
+    with job.timed("solving"):
+        results = [trajectory_lengths(model, law, tries=1, seed=job.seed) for model in MODELS]
+
+    def draw() -> "Figure":
+        return draw_layer_trajectories(results)
+
+    lengths = {result.model: result.lengths[0].tolist() for result in results}
+    return Result(draw, _examples(results), findings={"lengths, layer by layer": lengths})
+
+
+def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"input": results[0].signal.values}
+    for result in results:
+        arrays[f"{result.model} t"] = result.examples[0].t
+        arrays[f"{result.model} scores"] = result.examples[0].scores
+    return arrays
+
+
+def _figure_4(job: Job) -> Result:
+    tries = job.choose("networks", full=20, small=2)
+    layers = job.choose("layers", full=4, small=2)
+    widths = job.choose("widths", full=(10, 25, 50, 100), small=(10, 25))
+    scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
+    wanted: dict[str, tuple[str, Sequence[int], str, int]] = {
+        "layers, Hard-tanh": ("layers", (layers,), "identity", 10),
+        "weight scale, tanh": ("weight_variance", scales, "tanh", 25),
+        "width, ReLU": ("width", widths, "relu", 25),
+        "width, Hard-tanh": ("width", widths, "identity", 25),
+        "layers, sigmoid": ("layers", (layers,), "sigmoid", 25),
+    }
+    studies = {}
+    for name, (vary, values, activation, width) in wanted.items():
+        law = NetworkLaw(width=width, activation=activation)
+        with job.timed(name):
+            studies[name] = length_study(vary, values, law=law, tries=tries, seed=job.seed)
+
+    def draw() -> "Figure":
+        figure, axes = panels(len(studies), columns=3)
+        for ax, study in zip(axes, studies.values(), strict=True):
+            draw_length_study(study, ax)
+        letters(axes, list(studies))
+        one_legend(figure, axes)
+        return figure
+
+    return Result(draw, table=_lengths_table(studies), findings=_longest(studies))
+
+
+def _figure_5(job: Job) -> Result:
+    tries = job.choose("networks", full=20, small=2)
+    layers = job.choose("layers", full=4, small=2)
+    widths = job.choose("widths", full=(10, 25, 50, 100), small=(10, 25))
+    scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
+    # formulas of several steps, Adams and backward, for MATLAB's ode113 and ode23tb
+    several = ("lsoda", "bdf") if importlib.util.find_spec("scipy") else ()
+    solvers = job.choose("solvers", full=("ode23", "ode45", *several), small=("ode23", "ode45"))
+    wanted: dict[str, tuple[str, Sequence[Any], int]] = {
+        "solver": ("solver", solvers, min(tries, 5)),
+        "width": ("width", widths, tries),
+        "weight scale": ("weight_variance", scales, tries),
+        "layers": ("layers", (layers,), tries),
+    }
+    studies = {}
+    for name, (vary, values, count) in wanted.items():
+        with job.timed(name):
+            studies[name] = length_study(vary, values, tries=count, seed=job.seed)
+    widest = studies["width"].results["ltc"][1]
+    shares = widest.explained[:, -1].mean(dim=0)[:8]
+
+    def draw() -> "Figure":
+        figure, axes = panels(5, columns=3)
+        solver, width, variance, scale, depth = axes
+        for ax, name in zip((solver, width, scale, depth), studies, strict=True):
+            draw_length_study(studies[name], ax)
+        one_legend(figure, (solver, width, scale, depth))
+        draw_study_variance(widest, ax=variance)
+        letters(axes, ["solver", "width", "variance explained, LTC", "weight scale", "layers"])
+        return figure
+
+    findings = {"variance explained by two components": float(shares[:2].sum())}
+    return Result(draw, {"variance explained": shares}, _lengths_table(studies), findings=findings)
+
+
+def _lengths_table(studies: Mapping[str, LengthStudy]) -> Table:
+    """Return one row for each network, layer and panel."""
+    rows = []
+    for panel, study in studies.items():
+        for model, results in study.results.items():
+            for value, result in zip(study.values, results, strict=True):
+                layers = result.lengths if study.vary == "layers" else result.lengths[:, -1:]
+                for network, lengths in enumerate(layers.tolist()):
+                    for layer, length in enumerate(lengths, start=1):
+                        at = layer if study.vary == "layers" else value
+                        rows.append((panel, model, at, network, float(f"{length:.7g}")))
+    return Table(("panel", "model", "value", "network", "trajectory length"), rows)
+
+
+def _longest(studies: Mapping[str, LengthStudy]) -> dict[str, Any]:
+    """Say in how many of the boxes the LTC has the longest median."""
+    wins, boxes = 0, 0
+    for study in studies.values():
+        medians = {
+            model: [median for result in results for median in result.lengths.median(0)[0].tolist()]
+            for model, results in study.results.items()
+        }
+        for at in range(len(medians["ltc"])):
+            boxes += 1
+            wins += medians["ltc"][at] == max(values[at] for values in medians.values())
+    return {"groups in which the LTC has the longest median": f"{wins} of {boxes}"}
+
+
+def _bounds(job: Job) -> Result:
+    tries = job.choose("networks", full=40, small=3)
+    law = NetworkLaw(layers=1, activation="hardtanh", weight_law="paper", tau_law="paper")
+    with job.timed("solving"):
+        results = [trajectory_lengths(model, law, tries=tries, seed=job.seed) for model in MODELS]
+    shown = {
+        "Theorems 4 and 5, AAAI": [compare_with_bounds(result) for result in results],
+        "released code": [compare_with_bounds(r, statement="released") for r in results],
+    }
+
+    def draw() -> "Figure":
+        figure, axes = panels(len(shown), columns=2, width=4.0, height=3.6)
+        for ax, comparisons in zip(axes, shown.values(), strict=True):
+            draw_length_comparison(comparisons, ax=ax)
+        letters(axes, list(shown))
+        one_legend(figure, axes)
+        return figure
+
+    arrays, above = {}, {}
+    for name, comparisons in shown.items():
+        for one in comparisons:
+            arrays[f"{one.statement} {one.model} measured"] = one.measured
+            arrays[f"{one.statement} {one.model} bound"] = one.bound
+        above[name] = {one.model: float(one.share_above[-1]) for one in comparisons}
+    return Result(draw, arrays, findings={"share of networks above the bound": above})
 
 
 ENTRIES = (
     PaperFigure(
         name="ltc-figure-1",
         title="Latent trajectories of random networks",
-        source=f"{DRAFT}, 2020 draft, Figure 1",
+        source=f"{LTC}, 2020 draft, Figure 1",
         caption="A circle enters three random networks that share their weights. Each panel shows "
         "the states along it, projected onto their first two principal components.",
         compute=_figure_1,
-        differs=(_LAWS,),
+        differs=(LAWS,),
         minutes=0.1,
+    ),
+    PaperFigure(
+        name="ltc-figure-3",
+        aliases=("ltc-aaai-figure-1",),
+        title="A circle passing through hidden layers",
+        source=f"{LTC}, 2020 draft, Figure 3, and AAAI, Figure 1",
+        caption="Rows: models with the same random weights. Columns: layers of 25 neurons, each "
+        "driven by the one before. The trajectory becomes more complex from layer to layer.",
+        compute=_figure_3,
+        differs=(LAWS, "The published one is an illustration; this is one measured example."),
+        minutes=0.2,
+    ),
+    PaperFigure(
+        name="ltc-figure-4",
+        aliases=("ltc-aaai-figure-2",),
+        title="Trajectory length over layers, weights and width",
+        source=f"{LTC}, 2020 draft, Figure 4, and AAAI, Figure 2",
+        caption="Lengths of the latent trajectories of random networks under one turn of a circle. "
+        "Boxes span the quartiles, the axis of lengths is logarithmic. The panels are those of the "
+        "AAAI paper; the draft has D and E the other way round.",
+        compute=_figure_4,
+        differs=(
+            LAWS,
+            _IDENTITY,
+            _FEWER,
+            "The layers of panel A have 10 neurons, as linear "
+            "ones of 25 grow beyond what a solver follows; widths end at 100, not 200.",
+        ),
+        minutes=4.0,
+    ),
+    PaperFigure(
+        name="ltc-figure-5",
+        aliases=("ltc-aaai-figure-3",),
+        title="What the trajectory length depends on",
+        source=f"{LTC}, 2020 draft, Figure 5, and AAAI, Figure 3",
+        caption="Trajectory lengths of tanh networks over the solver, width, scale of weights and "
+        "layers; bars: variance that the principal components of a latent trajectory explain.",
+        compute=_figure_5,
+        differs=(
+            LAWS,
+            _FEWER,
+            "MATLAB's ode113 and ode23tb are stood in for by LSODA and BDF of "
+            "SciPy, where it is installed; widths end at 100, not 200.",
+        ),
+        minutes=4.0,
+    ),
+    PaperFigure(
+        name="ltc-theorems-4-5",
+        title="Measured trajectory lengths beside their lower bounds",
+        source=f"{LTC}, Theorems 4 and 5",
+        caption="Each point is a random network of 25 hard-tanh neurons, drawn as the theorems "
+        "assume; above the line its trajectory is longer than the bound with constant 1.",
+        compute=_bounds,
+        differs=(
+            "The papers show no picture. The theorems leave a constant open, here 1, and are "
+            "asymptotic: no point proves or refutes them.",
+            "The printed bound of the LTC divides by the small spacing of the input and is "
+            "far above all lengths; the released code multiplies by it.",
+        ),
+        minutes=0.3,
     ),
 )

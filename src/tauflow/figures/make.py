@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-_DPI = 140  # of PNG files, and of what is dense in the others
+_DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 
 
@@ -85,7 +85,7 @@ def make_figure(
             torch.manual_seed(job.seed)
             result = entry.compute(job)
         with job.timed("drawing"):
-            contents = _pictures(result, wanted)
+            contents = _pictures(result, wanted, _DPI[job.size])
     contents |= _data(result)
     contents["json"] = _record(entry, job, result, list(contents))
     files = []
@@ -116,7 +116,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _pictures(result: Result, formats: Sequence[str]) -> dict[str, bytes]:
+def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, bytes]:
     from matplotlib import pyplot as plt
 
     contents = {}
@@ -124,25 +124,26 @@ def _pictures(result: Result, formats: Sequence[str]) -> dict[str, bytes]:
         figure = result.draw()
         try:
             _rasterise_dense(figure)
+            _plain_log_axes(figure)
             for form in formats:
                 file = io.BytesIO()
                 # dates and the like would make every file another one
                 plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
-                figure.savefig(file, format=form, dpi=_DPI, metadata=plain)
-                contents[form] = _fewer_colours(file) if form == "png" else file.getvalue()
+                figure.savefig(file, format=form, dpi=dpi, metadata=plain)
+                contents[form] = _fewer_colours(file, dpi) if form == "png" else file.getvalue()
         finally:
             plt.close(figure)
     return contents
 
 
-def _fewer_colours(file: io.BytesIO) -> bytes:
+def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
     """Return a PNG with a palette of 256 colours, a third of the size; no eye sees it in plots."""
     from PIL import Image
 
     small = io.BytesIO()
     with Image.open(file) as image:
         image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-            small, format="png", optimize=True, dpi=(_DPI, _DPI)
+            small, format="png", optimize=True, dpi=(dpi, dpi)
         )
     return small.getvalue()
 
@@ -163,6 +164,23 @@ def _rasterise_dense(figure: "Figure") -> None:
                 continue
             if points > _DENSE:
                 artist.set_rasterized(True)
+
+
+def _plain_log_axes(figure: "Figure") -> None:
+    """Write 20 for 2 x 10^1 on short logarithmic axes, and nothing between the powers on others."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, NullFormatter
+
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if not isinstance(axis.get_major_formatter(), LogFormatter):
+                continue
+            axis.set_minor_formatter(NullFormatter())
+            low, high = sorted(axis.get_view_interval())
+            if low > 0 and high < 300 * low:
+                steps = (1.0, 2.0, 5.0) if high < 30 * low else (1.0, 3.0)
+                steps = steps if high > 4 * low else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+                axis.set_major_locator(LogLocator(subs=steps))
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _data(result: Result) -> dict[str, bytes]:
