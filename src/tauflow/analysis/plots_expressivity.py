@@ -12,7 +12,7 @@ from .expressivity import NoiseFit, NoiseRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses; the
 # markers differ too, for print without colour.
@@ -22,23 +22,27 @@ _INK, _GREY = "#1F2933", "#9AA5B1"
 
 
 def draw_noise_fits(
-    fits: Mapping[str, NoiseFit], path: Float[Tensor, "T D"], *, dimension: int = 0
-) -> "Figure":
+    fits: Mapping[str, NoiseFit],
+    path: Float[Tensor, "T D"],
+    *,
+    dimension: int = 0,
+    figure: "Figure | SubFigure | None" = None,
+) -> "Figure | SubFigure":
     """Draw one dimension of the path and of several fits, one below the other.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Figure 3A.
+
+    Args:
+        fits: of :func:`~tauflow.analysis.fit_noise`, by their titles.
+        path: that they follow.
+        dimension: which to show.
+        figure: where to draw; by default a new one.
     """
     from matplotlib import pyplot as plt
 
-    figure, rows = plt.subplots(
-        len(fits),
-        1,
-        figsize=(6.4, 0.5 + 1.25 * len(fits)),
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-    )
+    if figure is None:
+        figure = plt.figure(figsize=(6.4, 0.5 + 1.25 * len(fits)), layout="constrained")
+    rows = figure.subplots(len(fits), 1, squeeze=False, sharex=True, sharey=True)
     step = torch.arange(1, len(path) + 1).numpy()
     for ax, (name, fit) in zip(rows[:, 0], fits.items(), strict=True):
         target = path[:, dimension].detach().cpu().numpy()

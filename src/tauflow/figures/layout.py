@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 
 def panels(
@@ -41,16 +41,23 @@ def letters(axes: "Sequence[Axes]", titles: Sequence[str]) -> None:
         ax.set_title(f"{letter}  {title}")
 
 
-def one_legend(figure: "Figure", axes: "Sequence[Axes]") -> None:
-    """Replace the legends of axes by one above them all, every label once."""
+def one_legend(
+    figure: "Figure | SubFigure", axes: "Sequence[Axes]", *, side: str = "upper", columns: int = 8
+) -> None:
+    """Replace the legends of axes by one above or, ``"lower"``, below all, every label once."""
     entries: dict[str, Any] = {}
     for ax in axes:
         legend = ax.get_legend()
         if legend is None:
             continue
-        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-            entries.setdefault(text.get_text(), handle)
+        handles, labels = ax.get_legend_handles_labels()
+        if not handles:  # the legend was given its own
+            handles = list(legend.legend_handles)
+            labels = [text.get_text() for text in legend.get_texts()]
+        for handle, label in zip(handles, labels, strict=True):
+            entries.setdefault(label, handle)
         legend.remove()
+    columns = min(columns, len(entries))
     figure.legend(
-        list(entries.values()), list(entries), loc="outside upper center", ncols=len(entries)
+        list(entries.values()), list(entries), loc=f"outside {side} center", ncols=columns
     )

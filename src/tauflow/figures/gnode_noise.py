@@ -1,0 +1,280 @@
+"""Fits of noise: how expressive gated neural ODEs and others are, and what it depends on."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from tauflow.analysis import (
+    NoiseFit,
+    NoiseRow,
+    draw_noise_fits,
+    draw_noise_sweep,
+    fit_noise,
+    noise_sweep,
+)
+from tauflow.data.catalog import load_task
+
+from .entry import Job, PaperFigure, Result, Table
+from .layout import letters, one_legend, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GNODE = 'Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and interpretability"'
+_CUT = (
+    "Cut to minutes: a path of 40 samples in 8 dimensions for 100 in 30, 200 epochs for 2000, one "
+    "seed for five, one learning rate (0.01) and weight decay (0.001) for the best of nine, and "
+    "N and H up to 100 for up to 316 and 1000. The whole is the table 'gnode-figure-3' of "
+    "'tauflow reproduce'."
+)
+_TAU, _HIDDEN, _UNITS = "time constant (s)", "neurons N", "hidden units H"
+Options = dict[str, Any]
+Panels = dict[str, tuple[str, tuple[NoiseRow, ...]]]
+
+
+class _Noise:
+    """The path to follow, and how to train at a size."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.samples = job.choose("samples", full=40, small=8)
+        self.dimensions = job.choose("dimensions", full=8, small=2)
+        self.epochs = job.choose("epochs", full=200, small=2)
+        self.neurons = job.choose("N", full=32, small=4)
+        self.units = job.choose("H", full=100, small=5)
+        data = load_task(
+            "ornstein-uhlenbeck", dimensions=self.dimensions, steps=self.samples, seed=job.seed
+        )
+        self.path: Tensor = data.train.y[0]
+
+    def of(self, name: str, **changes: Any) -> Options:
+        """Return the options of a network by its name in the paper."""
+        cells = {"RNN": "elman-euler", "mGRU": "mgru", "GRU": "gru-euler"}
+        options: Options = {"network": cells.get(name, name.lower()), "hidden_size": self.neurons}
+        if name in ("nODE", "gnODE"):
+            options |= {"layers": 2, "units": self.units}
+        return {key: value for key, value in {**options, **changes}.items() if value is not None}
+
+    def fits(self, name: str, taus: Sequence[float]) -> dict[str, NoiseFit]:
+        """Fit the path with several time constants."""
+        training: Options = {"epochs": self.epochs, "lr": 1e-2, "seed": self.job.seed}
+        with self.job.timed(f"fits of {name}"):
+            return {
+                f"{name}, τ = {tau:g} s": fit_noise(
+                    path=self.path, **self.of(name), tau=tau, **training
+                )
+                for tau in taus
+            }
+
+    def sweep(
+        self, networks: Mapping[str, Options], vary: str, values: Sequence[float]
+    ) -> tuple[NoiseRow, ...]:
+        """Fit the path while one option takes several values."""
+        with self.job.timed(f"sweeps of {vary}"):
+            return noise_sweep(
+                networks, self.path, vary=vary, values=values, seeds=1, lr=(1e-2,),
+                weight_decay=(1e-3,), epochs=self.epochs,
+            )  # fmt: skip
+
+    @property
+    def baseline(self) -> float:
+        """Error of the mean of the path."""
+        return float(self.path.var(dim=0, correction=0).mean())
+
+
+_FIVE = ("RNN", "mGRU", "GRU", "nODE", "gnODE")
+
+
+def _taus(job: Job) -> tuple[float, ...]:
+    return job.choose("tau", full=(1.0, 10.0, 30.0, 100.0), small=(1.0, 10.0))
+
+
+def _sizes(job: Job) -> tuple[int, ...]:
+    return job.choose("N in sweeps", full=(10, 32, 100), small=(3, 4))
+
+
+def _figure_3(job: Job) -> Result:
+    noise, taus, sizes = _Noise(job), _taus(job), _sizes(job)
+    fits = noise.fits("gnODE", taus)
+    few = sizes[:2]
+    five = {name: noise.of(name) for name in _FIVE}
+    free = {name: noise.of(name, hidden_size=None) for name in _FIVE}
+    shown: Panels = {
+        "B  gnODE": (_TAU, tuple(_as_row(f, t) for f, t in zip(fits.values(), taus, strict=True))),
+        "C  gnODE": (_UNITS, noise.sweep(_by_size(noise, "gnODE", few), "units", sizes)),
+        "D  time constant": (_TAU, noise.sweep(five, "tau", taus[::2])),
+        "E  τ = 1 s": (_HIDDEN, noise.sweep(free, "hidden_size", sizes)),
+    }
+
+    def draw() -> "Figure":
+        from matplotlib import pyplot as plt
+
+        figure = plt.figure(figsize=(9.6, 7.4), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.15))
+        draw_noise_fits(fits, noise.path, figure=left)
+        axes = list(right.subplots(2, 2).flat)
+        _draw_panels(axes, shown, noise.baseline)
+        axes[0].get_legend().remove()  # it holds what the title says
+        one_legend(right, axes[2:], side="lower", columns=3)
+        return figure
+
+    return _noise_result(draw, shown, fits, noise)
+
+
+def _figure_11(job: Job) -> Result:
+    noise, taus = _Noise(job), _taus(job)
+    groups = {name: noise.fits(name, taus) for name in _FIVE[:4]}
+
+    def draw() -> "Figure":
+        from matplotlib import pyplot as plt
+
+        figure = plt.figure(figsize=(9.6, 2.4 * len(taus) + 1.4), layout="constrained")
+        for part, fits in zip(figure.subfigures(2, 2).flat, groups.values(), strict=True):
+            draw_noise_fits(fits, noise.path, figure=part)
+        return figure
+
+    fits = {title: fit for group in groups.values() for title, fit in group.items()}
+    return _noise_result(draw, {}, fits, noise)
+
+
+def _figure_12(job: Job) -> Result:
+    noise, sizes = _Noise(job), _sizes(job)
+    shown: Panels = {}
+    for title, name, layers, tau in (
+        ("nODE, L = 2, τ = 1 s", "nODE", 2, 1.0),
+        ("nODE, L = 3, τ = 1 s", "nODE", 3, 1.0),
+        ("nODE, L = 2, τ = 30 s", "nODE", 2, 30.0),
+        ("nODE, L = 3, τ = 30 s", "nODE", 3, 30.0),
+        ("gnODE, L = 2, τ = 1 s", "gnODE", 2, 1.0),
+    ):
+        networks = _by_size(noise, name, sizes[:2], layers=layers, tau=tau)
+        shown[title] = (_UNITS, noise.sweep(networks, "units", sizes))
+    return _noise_result(_drawer(shown, noise, columns=3, numbered=True), shown, {}, noise)
+
+
+def _figure_13(job: Job) -> Result:
+    noise, taus, sizes = _Noise(job), _taus(job), _sizes(job)
+    shown: Panels = {}
+    for size in sizes:
+        five = {name: noise.of(name, hidden_size=size) for name in _FIVE}
+        shown[f"N = {size}"] = (_TAU, noise.sweep(five, "tau", taus[:: len(taus) - 1]))
+    return _noise_result(_drawer(shown, noise, columns=3, numbered=True), shown, {}, noise)
+
+
+def _figure_14(job: Job) -> Result:
+    noise, sizes = _Noise(job), _sizes(job)
+    shown: Panels = {}
+    for name in ("nODE", "gnODE"):
+        for tau in job.choose("tau", full=(1.0, 3.0, 10.0, 30.0), small=(1.0,)):
+            networks = {
+                f"{layers - 1} hidden": noise.of(name, hidden_size=None, layers=layers, tau=tau)
+                for layers in (2, 3)
+            }
+            rows = noise.sweep(networks, "hidden_size", sizes[:2])
+            shown[f"{name}, τ = {tau:g} s"] = (_HIDDEN, rows)
+    return _noise_result(_drawer(shown, noise, columns=4, numbered=True), shown, {}, noise)
+
+
+def _by_size(noise: _Noise, name: str, sizes: Sequence[int], **options: Any) -> dict[str, Options]:
+    return {
+        f"N = {size}": noise.of(name, hidden_size=size, units=None, **options) for size in sizes
+    }
+
+
+def _as_row(fit: NoiseFit, tau: float) -> NoiseRow:
+    errors = (fit.error,)
+    return NoiseRow("gnODE", tau, fit.error, 0.0, errors, 1e-2, 1e-3, fit.parameters, fit.finite)
+
+
+def _draw_panels(axes: Sequence[Any], shown: Panels, baseline: float) -> None:
+    for ax, (title, (label, rows)) in zip(axes, shown.items(), strict=True):
+        draw_noise_sweep(rows, label, baseline=baseline, ax=ax)
+        ax.set_title(title)
+        values = sorted({row.value for row in rows})
+        ax.set_xticks(values, [f"{value:g}" for value in values])
+        ax.minorticks_off()
+
+
+def _drawer(shown: Panels, noise: _Noise, *, columns: int, numbered: bool) -> Any:
+    def draw() -> "Figure":
+        figure, axes = panels(len(shown), columns=min(columns, len(shown)), width=2.9, height=2.6)
+        _draw_panels(axes, shown, noise.baseline)
+        if numbered:
+            letters(axes, list(shown))
+        one_legend(figure, axes)
+        return figure
+
+    return draw
+
+
+def _noise_result(draw: Any, shown: Panels, fits: Mapping[str, NoiseFit], noise: _Noise) -> Result:
+    columns = ("panel", "network", "varied", "value", "lowest training error", "parameters")
+    rows = [
+        (panel, row.network, label, row.value, float(f"{row.mean:.6g}"), row.parameters)
+        for panel, (label, group) in shown.items()
+        for row in group
+    ]
+    arrays: dict[str, Any] = {"path": noise.path}
+    arrays |= {title: fit.prediction for title, fit in fits.items()}
+    findings: dict[str, Any] = {"error of the mean of the path": noise.baseline}
+    if rows:
+        best = min(rows, key=lambda row: row[4])
+        findings["lowest error"] = f"{best[4]:.3g} ({best[1]}, {best[2]} {best[3]:g})"
+    if fits:
+        findings["errors of the fits"] = {title: fit.error for title, fit in fits.items()}
+    return Result(draw, arrays, Table(columns, rows) if rows else None, findings=findings)
+
+
+def _entry(number: str, title: str, caption: str, compute: Any, minutes: float) -> PaperFigure:
+    return PaperFigure(
+        name=f"gnode-figure-{number}",
+        title=title,
+        source=f"{GNODE}, Figure {number}",
+        caption=caption + " Dashed: the error of the path's mean." * (number != "11"),
+        compute=compute,
+        differs=(_CUT,),
+        minutes=minutes,
+    )
+
+
+ENTRIES = (
+    _entry(
+        "3",
+        "How well networks can be made to follow noise",
+        "A: a path of an Ornstein-Uhlenbeck process and gnODEs trained to follow it. B to E: "
+        "lowest training error over the time constant, hidden units and neurons.",
+        _figure_3,
+        4.0,
+    ),
+    _entry(
+        "11",
+        "Fits of noise by other networks",
+        "One dimension of the path, and the vanilla RNN, mGRU, GRU and nODE with growing time "
+        "constants trained to follow it.",
+        _figure_11,
+        2.0,
+    ),
+    _entry(
+        "12",
+        "Fits of noise over the hidden units",
+        "Lowest training error of nODEs and gnODEs whose velocity has 1 (L = 2) or 2 (L = 3) "
+        "hidden layers of H units.",
+        _figure_12,
+        3.0,
+    ),
+    _entry(
+        "13",
+        "Fits of noise over the time constant",
+        "Lowest training error of five networks at three sizes.",
+        _figure_13,
+        3.0,
+    ),
+    _entry(
+        "14",
+        "Fits of noise by deeper velocities",
+        "Lowest training error of nODEs and gnODEs with 1 and 2 hidden layers.",
+        _figure_14,
+        3.0,
+    ),
+)
