@@ -40,7 +40,6 @@ class DatasetCard:
             that the loader checks what it holds.
         repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
             ``folder`` they do as well as ``files``; they have no address to download from.
-        streamed: whether a file is too large to be held in memory while it is downloaded.
         vocabulary: number of token ids, for data whose x holds an id per step, (B, T, 1) of
             integers, and is to be embedded; 0 for features.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
@@ -66,7 +65,6 @@ class DatasetCard:
     base_url: str = ""
     files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    streamed: bool = False
     vocabulary: int = 0
     notes: tuple[str, ...] = ()
 
