@@ -69,7 +69,8 @@ def scale_features(
         where = "the table" if np.isnan(values[:, place]).all() else "the training part"
         raise DataError(
             f"feature {features[place]!r} has no value in {where}, so that nothing can be "
-            "learned of it. Leave it out of the features, or split with another split_seed (--split-seed)."
+            "learned of it. Leave it out of the features, or split with another split_seed "
+            "(--split-seed)."
         )
     return scaling_of(chosen, wanted=wanted)
 
