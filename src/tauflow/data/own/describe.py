@@ -60,7 +60,7 @@ def card_of(
         notes=(
             *goal.notes,
             f"{sum(sizes)} ids: {sizes[0]} for training, {sizes[1]} for validation, {sizes[2]} for "
-            f"the test (seed {options.split_seed}).",
+            f"the test, drawn with seed {options.split_seed}.",
             *_notes_on_missing(missing),
             *_notes_on_scale(goal, info, options),
             *_notes_on_gaps(gap, time_unit),

@@ -51,12 +51,12 @@ class Sheet:
         return column
 
     def row(self, row: int) -> str:
-        """Return the words for a row."""
-        return f"row {self.numbers_of_rows[row]}{self.counting}"
+        """Return the words for a row whose column, or another cell, is named beside it."""
+        return f"row {self.numbers_of_rows[row]}"
 
     def cell(self, row: int, column: str) -> str:
         """Return the words for a cell."""
-        return f"{self.where}, {self.row(row)}, column {column!r}"
+        return f"{self.where}, {self.row(row)}{self.counting}, column {column!r}"
 
     def missing(self, column: str) -> Bools:
         """Return where a column has no value, (R,)."""
@@ -104,7 +104,7 @@ class Sheet:
     def _no_number(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
-        if isinstance(value, str) and as_number(value.replace(",", ".")) is not None:
+        if isinstance(value, str) and "," in value and as_number(value.replace(",", ".")):
             advice = "Write decimals with a point."
         return DataError(
             f"{self.cell(row, column)} holds {str(value)[:_SHOWN]!r}, expected a finite number. "
