@@ -69,7 +69,7 @@ class Sheet:
             return undated
         if values.dtype.kind in "biu":
             return np.zeros(len(values), np.bool_)
-        return np.array([_is_missing(value) for value in values], np.bool_)
+        return np.array([_is_missing(value) for value in values.tolist()], np.bool_)
 
     def numbers(self, column: str) -> Floats:
         """Return a column as finite numbers, NaN where it has no value, (R,).
@@ -81,12 +81,14 @@ class Sheet:
         if values.dtype.kind in "biuf":
             found = values.astype(np.float64)
         else:
-            found = np.full(len(values), np.nan)
-            for row in np.flatnonzero(~missing):
-                number = as_number(values[row])
-                if number is None:
-                    raise self._no_number(int(row), column)
-                found[row] = number
+            absent = missing.tolist()
+            numbers = [
+                math.nan if none else as_number(value)
+                for value, none in zip(values.tolist(), absent, strict=True)
+            ]
+            if None in numbers:
+                raise self._no_number(numbers.index(None), column)
+            found = np.array(numbers, np.float64)
         if np.isinf(found).any():
             raise self._no_number(int(np.argmax(np.isinf(found))), column)
         return found
