@@ -2,6 +2,7 @@
 
 from .card import DatasetCard, TaskData
 from .catalog import DATASETS, available, get, load_task, register
+from .own.apply import sequences_like
 from .own.info import TableInfo
 from .own.options import TableOptions
 from .tables import from_table, read_csv
@@ -18,4 +19,5 @@ __all__ = [
     "load_task",
     "read_csv",
     "register",
+    "sequences_like",
 ]

@@ -12,7 +12,7 @@ from tauflow.data.card import TaskData
 
 from .describe import card_of
 from .goal import Goal, feature_columns, goal_of
-from .info import TableInfo
+from .info import GAP_AHEAD, TableInfo
 from .options import TableOptions
 from .parts import fractions_of, split_ids
 from .scaling import Scaling, scale_features, scale_targets
@@ -20,8 +20,6 @@ from .sequences import Sequences, sequences_of
 from .sheet import Bools, Floats, Sheet
 from .targets import Target, check_classes
 from .times import read_times
-
-GAP_AHEAD = "gap ahead"
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
     features = feature_columns(sheet, options)
-    times, unit = None, "row"
+    times = None
     if options.time is not None:
-        times, unit = read_times(sheet, options.time, options.time_unit)
+        times = read_times(sheet, options.time, options.time_unit)
     values = np.stack([sheet.numbers(column) for column in features], axis=1)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     goal = goal_of(sheet, options, features, values, sequences)
@@ -70,6 +68,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     if not goal.is_class:
         y_scaling = scale_targets(goal, parts["train"], x_scaling, wanted=options.scale)
     rows = _rows(goal, values, x_scaling, y_scaling, None if times is None else sequences)
+    said = replace(options, features=features, task=goal.task, per_step=goal.per_step)
     if goal.ahead is not None:
         features = (*features, GAP_AHEAD)
         rows, x_scaling = _with_gap_ahead(rows, goal.ahead, parts["train"], x_scaling)
@@ -88,6 +87,8 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         *x_scaling.tensors(),
         goal.outputs,
         *y_tensors,
+        options=said,
+        dated=times is not None and times.dated,
     )
     card = card_of(
         goal,
@@ -96,7 +97,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         info,
         name=name,
         source=source,
-        time_unit=unit,
+        time_unit="row" if times is None else times.unit,
         missing=(int((~seen).sum()), len(seen) * values.shape[1]),
         gap=_median_gap(goal.sequences, rows),
     )
@@ -120,17 +121,11 @@ def _split(goal: Goal, options: TableOptions) -> tuple[dict[str, Sequences], Seq
 def _rows(
     goal: Goal, values: Floats, x: Scaling, y: Scaling | None, timed: Sequences | None
 ) -> Rows:
-    observed = ~np.isnan(values)
-    gaps = None
-    if timed is not None:
-        gaps = np.zeros(len(values), np.float32)
-        for rows, times in zip(timed.rows, timed.times, strict=True):
-            gaps[rows[1:]] = np.diff(times)
     targets = goal.y
     if y is not None:
         targets = np.where(goal.known, y.of(goal.y), 0.0).astype(np.float32)
-    scaled = np.where(observed, x.of(values), 0.0).astype(np.float32)
-    return Rows(scaled, observed, targets, goal.known, gaps)
+    gaps = None if timed is None else timed.gaps(len(values))
+    return Rows(*x.inputs_of(values), targets, goal.known, gaps)
 
 
 def _with_gap_ahead(

@@ -1,11 +1,18 @@
 """What a table's numbers meant before they were scaled, and which rows went where."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from tauflow.errors import ArgumentError
+
+from .options import TableOptions
+
+GAP_AHEAD = "gap ahead"
+"""Name of the input that says how far the row to predict is away."""
+MEASURED = "{} measured"
+"""Name of the input that says whether a feature was measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +28,8 @@ class TableInfo:
         outputs: name of every target value, or of every class.
         y_mean: as ``x_mean``, of every target value, (O,); ``None`` for classes.
         y_scale: as ``x_scale``.
+        options: how the table was read, with its features named and its task decided.
+        dated: whether its times were dates, and not numbers.
     """
 
     task: str
@@ -31,6 +40,8 @@ class TableInfo:
     outputs: tuple[str, ...]
     y_mean: Tensor | None = None
     y_scale: Tensor | None = None
+    options: TableOptions = field(kw_only=True)
+    dated: bool = field(kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

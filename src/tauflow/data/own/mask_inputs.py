@@ -8,6 +8,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 
+from .info import MEASURED
 from .sequences import some
 
 
@@ -33,7 +34,7 @@ def with_mask_inputs(data: TaskData) -> TaskData:
     count = len(names)
     info = replace(
         info,
-        inputs=(*info.inputs, *(f"{name} measured" for name in names)),
+        inputs=(*info.inputs, *map(MEASURED.format, names)),
         x_mean=torch.cat([info.x_mean, info.x_mean.new_zeros(count)]),
         x_scale=torch.cat([info.x_scale, info.x_scale.new_ones(count)]),
     )

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.errors import DataError
 
 from .goal import Goal
 from .sequences import Sequences
-from .sheet import Floats
+from .sheet import Bools, Floats
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
 
@@ -27,6 +28,11 @@ class Scaling:
         """Scale values, (..., C)."""
         scaled: Floats = (values - self.mean) / self.scale
         return scaled
+
+    def inputs_of(self, values: Floats) -> tuple[NDArray[np.float32], Bools]:
+        """Return values, (R, C), scaled and 0 where they are NaN, and where they are not."""
+        observed = ~np.isnan(values)
+        return np.where(observed, self.of(values), 0.0).astype(np.float32), observed
 
     def tensors(self) -> tuple[Tensor, Tensor]:
         """Return means and scales as tensors."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tauflow.errors import DataError, TimeError
 
 from .sheet import Bools, Floats, Sheet
+from .times import Times
 
 Indices = NDArray[np.int64]
 
@@ -58,6 +59,13 @@ class Sequences:
             whole[place, : len(rows)] = values[rows]
         return whole
 
+    def gaps(self, count: int) -> NDArray[np.float32]:
+        """Return the gap before each row of a table of ``count`` rows, 0 at the first of an id."""
+        gaps = np.zeros(count, np.float32)
+        for rows, times in zip(self.rows, self.times, strict=True):
+            gaps[rows[1:]] = np.diff(times)
+        return gaps
+
     def valid(self) -> Bools:
         """Return which steps of the padded sequences are there, (N, longest)."""
         counts = np.array([len(rows) for rows in self.rows])
@@ -65,7 +73,7 @@ class Sequences:
 
 
 def sequences_of(
-    sheet: Sheet, id: str, time: str | None, times: Floats | None, *, sort: bool
+    sheet: Sheet, id: str, time: str | None, times: Times | None, *, sort: bool
 ) -> Sequences:
     """Put the rows of each id together; they may be scattered over the table.
 
@@ -73,7 +81,7 @@ def sequences_of(
         sheet: the table.
         id: column of the ids.
         time: column of the times, for messages.
-        times: time of every row, (R,); by default rows are one step apart.
+        times: of the rows; by default they are one step apart.
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
 
     Raises:
@@ -89,7 +97,7 @@ def sequences_of(
     names = np.array(sheet.texts(id))
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     appearance = np.argsort(np.argsort(first))[codes]  # 0 for the id of the first row, and so on
-    keys = (times, appearance) if sort and times is not None else (appearance,)
+    keys = (times.values, appearance) if sort and times is not None else (appearance,)
     order = np.lexsort(keys)  # stable: the order of the table where nothing else decides
     ends = np.cumsum(np.bincount(appearance))[:-1]
     rows = np.split(order, ends)
@@ -97,8 +105,8 @@ def sequences_of(
         counted = [np.arange(len(one), dtype=np.float64) for one in rows]
     else:
         assert time is not None
-        _check_order(sheet, id, time, times, order, appearance)
-        counted = [times[one] for one in rows]
+        _check_order(sheet, id, time, times.values, order, appearance)
+        counted = [times.values[one] for one in rows]
     return Sequences(tuple(names[np.sort(first)].tolist()), tuple(rows), tuple(counted))
 
 

@@ -1,5 +1,6 @@
 """Times of a table: numbers as they are, dates in a unit of choice."""
 
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -29,6 +30,21 @@ _SHORT = {
 _EXPECTED = "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00"
 
 
+@dataclass(frozen=True)
+class Times:
+    """Times of the rows of a table.
+
+    Args:
+        values: of every row, (R,), finite.
+        unit: its name.
+        dated: whether they were dates or durations, and not numbers.
+    """
+
+    values: Floats
+    unit: str
+    dated: bool
+
+
 def unit_of(name: str) -> str:
     """Return the full name of a unit such as ``"h"`` or ``"hours"``.
 
@@ -45,8 +61,8 @@ def unit_of(name: str) -> str:
     return full
 
 
-def read_times(sheet: Sheet, column: str, unit: str | None) -> tuple[Floats, str]:
-    """Return the time of every row, and the unit.
+def read_times(sheet: Sheet, column: str, unit: str | None) -> Times:
+    """Return the times of a column.
 
     Dates are converted to the unit, by default hours, and counted from the earliest. Numbers stay
     as they are; for them the unit is a name only, by default the column's.
@@ -56,9 +72,6 @@ def read_times(sheet: Sheet, column: str, unit: str | None) -> tuple[Floats, str
         column: of the times: numbers, or dates (ISO 8601, ``datetime64``), or durations
             (``timedelta64``). Dates with an offset from UTC are brought to UTC.
         unit: see above.
-
-    Returns:
-        Times, (R,), finite, and the unit's name.
 
     Raises:
         TimeError: a row has no time, or what it has is none.
@@ -77,8 +90,8 @@ def read_times(sheet: Sheet, column: str, unit: str | None) -> tuple[Floats, str
         name = unit_of(unit or DEFAULT_UNIT)
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
-        return since, name
-    return _numbers(sheet, column, values), unit or _unit_in(column)
+        return Times(since, name, True)
+    return Times(_numbers(sheet, column, values), unit or _unit_in(column), False)
 
 
 def _unit_in(column: str) -> str:
