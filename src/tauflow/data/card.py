@@ -9,6 +9,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
+from .own.info import TableInfo
+
 TASKS = ("regress", "classify", "binary")
 
 
@@ -104,12 +106,14 @@ class TaskData:
         train: training part.
         valid: validation part, or ``None`` if the protocol has none.
         test: test part.
+        table: of a user's own table, how to undo its scaling, and which ids are where.
     """
 
     card: DatasetCard
     train: SequenceBatch
     valid: SequenceBatch | None
     test: SequenceBatch
+    table: TableInfo | None = field(default=None, kw_only=True)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -119,4 +123,6 @@ class TaskData:
     def to(self, device: Any) -> "TaskData":
         """Move every tensor to a device."""
         valid = None if self.valid is None else self.valid.to(device)
-        return TaskData(self.card, self.train.to(device), valid, self.test.to(device))
+        return TaskData(
+            self.card, self.train.to(device), valid, self.test.to(device), table=self.table
+        )
