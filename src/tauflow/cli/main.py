@@ -267,6 +267,33 @@ def report(
 
 
 @app.command()
+def figure(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("figures"),
+    size: Annotated[
+        str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
+    ] = "full",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    formats: Annotated[
+        str, typer.Option("--format", help="Of the picture: png, svg, pdf, separated by commas.")
+    ] = "png,svg",
+    page: Annotated[
+        bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
+    ] = False,
+) -> None:
+    """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
+    from .figures import make, print_figures
+
+    if name is None and not page:
+        print_figures()
+        return
+    wanted = tuple(form.strip() for form in formats.split(",") if form.strip())
+    make(name, out, size=size, seed=seed, formats=wanted, page=page)
+
+
+@app.command()
 def show(
     what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
     epochs: Annotated[
