@@ -3,14 +3,14 @@
 from tauflow.errors import UnknownNameError
 from tauflow.registry import Registry, nearest
 
-from . import cfc, gnode, ltc, ltc_lengths, ode_lstm
+from . import cfc, gnode, gnode_flip_flop, ltc, ltc_lengths, ode_lstm
 from .entry import PaperFigure
 
 FIGURES: Registry[PaperFigure] = Registry(
     "figure",
     {
         entry.name: entry
-        for paper in (ltc_lengths, ltc, cfc, ode_lstm, gnode)
+        for paper in (ltc_lengths, ltc, cfc, ode_lstm, gnode, gnode_flip_flop)
         for entry in paper.ENTRIES
     },
 )
