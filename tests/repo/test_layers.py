@@ -13,9 +13,10 @@ RANKS = {
     "kernels": 3,
     "sequence": 4,
     **dict.fromkeys(("models", "analysis"), 5),
-    **dict.fromkeys(("experiments", "estimators", "export", "figures"), 6),
-    "cli": 7,
-    "__main__": 8,
+    **dict.fromkeys(("experiments", "estimators", "export"), 6),
+    "figures": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 FACADE = PACKAGE / "__init__.py"
 

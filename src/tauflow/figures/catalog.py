@@ -3,16 +3,23 @@
 from tauflow.errors import UnknownNameError
 from tauflow.registry import Registry, nearest
 
-from . import cfc, gnode, gnode_noise, ltc, ltc_depth, ltc_lengths, ode_lstm
+from . import (
+    cfc,
+    gnode,
+    gnode_flip_flop,
+    gnode_noise,
+    ltc,
+    ltc_depth,
+    ltc_lengths,
+    ode_lstm,
+)
 from .entry import PaperFigure
+
+_PAPERS = (ltc_lengths, ltc_depth, ltc, cfc, ode_lstm, gnode, gnode_flip_flop, gnode_noise)
 
 FIGURES: Registry[PaperFigure] = Registry(
     "figure",
-    {
-        entry.name: entry
-        for paper in (ltc_lengths, ltc_depth, ltc, cfc, ode_lstm, gnode, gnode_noise)
-        for entry in paper.ENTRIES
-    },
+    {entry.name: entry for paper in _PAPERS for entry in paper.ENTRIES},
 )
 """The figures and tables that are computed rather than trained, in the order of the papers."""
 

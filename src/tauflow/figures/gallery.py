@@ -1,6 +1,7 @@
 """A page in Markdown that shows every figure, beside what was written for it."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,13 @@ from .catalog import FIGURES
 from .entry import PaperFigure
 
 PAGE = "README.md"
+_PAPERS = {
+    "ltc": "Liquid time-constant networks",
+    "cfc": "Closed-form continuous-time networks",
+    "ode-lstm": "ODE-LSTM",
+    "gnode": "Gated neural ODEs",
+}
+_OTHERS = "Others"
 _DATA_SUFFIXES = ("svg", "pdf", "npz", "csv", "json")
 _HEAD = """\
 # Gallery
@@ -36,7 +44,7 @@ def gallery_page(directory: str | Path) -> str:
     parts = [_HEAD]
     for paper, entries in papers.items():
         parts.append(f"- {paper}")
-        parts += [f"  - [{entry.title}](#{entry.name}), {_where(entry)}" for entry in entries]
+        parts += [f"  - [{entry.title}](#{entry.name}): {_where(entry)}" for entry in entries]
     for paper, entries in papers.items():
         parts.append(f"\n## {paper}\n")
         parts += [_section(entry, folder) for entry in entries]
@@ -52,18 +60,21 @@ def write_gallery(directory: str | Path) -> Path:
 
 
 def paper_of(entry: PaperFigure) -> str:
-    """Return the paper's authors, year and title: what stands before its figure."""
-    return entry.source.partition('"')[0] + entry.source.split('"')[1]
+    """Return the title of a figure's paper, which its name begins with."""
+    for start, title in _PAPERS.items():
+        if entry.name.startswith(f"{start}-"):
+            return title
+    return _OTHERS
 
 
 def _where(entry: PaperFigure) -> str:
     """Return the figure's place in the paper."""
-    return entry.source.rpartition('"')[2].lstrip(", ")
+    return re.sub(r"^[^\d]*\d{4}[^,]*, ", "", entry.source.replace('"', ""))
 
 
 def _section(entry: PaperFigure, folder: Path) -> str:
     record = _record(entry, folder)
-    lines = [f'<a id="{entry.name}"></a>\n### {entry.title}\n', f"{_where(entry)}\n"]
+    lines = [f'<a id="{entry.name}"></a>\n### {entry.title}\n', f"{entry.source}.\n"]
     if (folder / f"{entry.name}.png").is_file():
         lines.append(f"![{entry.title}]({entry.name}.png)\n")
     lines.append(f"{entry.caption}\n")
