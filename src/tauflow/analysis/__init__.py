@@ -40,7 +40,7 @@ from .newton import Roots, find_roots
 from .plots import draw_wiring
 from .plots_approximation import draw_approximation, draw_approximation_errors, draw_imitation
 from .plots_bounds import draw_certificate, draw_round_trip
-from .plots_closed_form import draw_closed_form, draw_tightness
+from .plots_closed_form import draw_closed_form, draw_closed_form_costs, draw_tightness
 from .plots_depth import draw_depths
 from .plots_expressivity import draw_capacity, draw_noise_fits, draw_noise_sweep
 from .plots_flow import (
@@ -164,6 +164,7 @@ __all__ = [
     "draw_capacity",
     "draw_certificate",
     "draw_closed_form",
+    "draw_closed_form_costs",
     "draw_critical_curves",
     "draw_depths",
     "draw_explained_variance",

@@ -1,5 +1,6 @@
 """Pictures of closed forms: beside the solver's potentials, and within their error bounds."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
@@ -9,6 +10,7 @@ from .closed_form_bound import ClosedFormTightness
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_closed_form(
@@ -47,6 +49,39 @@ def draw_closed_form(
     # Above the axes, as potentials may be anywhere within them.
     ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 0.97))
     return ax
+
+
+def draw_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, float]) -> "Figure":
+    """Draw what each closed form misses of the solver's outputs, and how much faster it is.
+
+    Args:
+        errors: mean squared errors by the names of the forms.
+        speed_ups: the solver's time over that of the form, by the same names.
+    """
+    from matplotlib import pyplot as plt
+
+    names = list(errors)
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(8.4, 0.9 + 0.36 * len(names)), sharey=True, layout="constrained"
+    )
+    places = range(len(names))
+    left.plot([errors[name] for name in names], places, "o", color="#0072B2")
+    right.barh(places, [speed_ups[name] for name in names], height=0.55, color="#009E73")
+    right.axvline(1, color="black", linewidth=0.8)
+    for place, name in enumerate(names):
+        right.annotate(
+            f"{speed_ups[name]:.1f}", (speed_ups[name], place), xytext=(4, 0),
+            textcoords="offset points", va="center",
+        )  # fmt: skip
+    left.set_yticks(places, names)
+    left.invert_yaxis()
+    left.set_xscale("log")
+    left.set_xlabel("mean squared difference from the solver's potentials")
+    right.set_xlabel("times as fast as the solver")
+    right.margins(x=0.12)
+    for ax in (left, right):
+        ax.grid(axis="y", visible=False)
+    return figure
 
 
 def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> "Axes":

@@ -52,12 +52,14 @@ class SaliencyUnderNoise:
     Args:
         clean: masks of the images.
         noisy: masks of the images with noise.
+        noisy_images: these images.
         correlation: Pearson's correlation of the two, over the pixels of each image; 0 where a mask
             is the same everywhere.
     """
 
     clean: Saliency
     noisy: Saliency
+    noisy_images: Float[Tensor, "*batch C H W"]
     correlation: Float[Tensor, "*batch"]
 
 
@@ -120,7 +122,8 @@ def saliency_under_noise(
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(images.shape, generator=generator, dtype=torch.float64).to(images)
     clean = visual_backprop(model, images)
-    noisy = visual_backprop(model, images + deviation * noise)
+    noisy_images = images + deviation * noise
+    noisy = visual_backprop(model, noisy_images)
     one, other = (
         saliency.masks.flatten(-2) - saliency.masks.mean(dim=(-2, -1)).unsqueeze(-1)
         for saliency in (clean, noisy)
@@ -128,7 +131,7 @@ def saliency_under_noise(
     size = (one.square().sum(dim=-1) * other.square().sum(dim=-1)).sqrt()
     product = (one * other).sum(dim=-1)
     correlation = torch.where(size > 0, product / size, torch.zeros_like(size))
-    return SaliencyUnderNoise(clean, noisy, correlation)
+    return SaliencyUnderNoise(clean, noisy, noisy_images, correlation)
 
 
 @dataclass(frozen=True, eq=False)

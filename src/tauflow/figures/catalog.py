@@ -5,6 +5,7 @@ from tauflow.registry import Registry, nearest
 
 from . import (
     cfc,
+    cfc_saliency,
     gnode,
     gnode_flip_flop,
     gnode_noise,
@@ -15,7 +16,17 @@ from . import (
 )
 from .entry import PaperFigure
 
-_PAPERS = (ltc_lengths, ltc_depth, ltc, cfc, ode_lstm, gnode, gnode_flip_flop, gnode_noise)
+_PAPERS = (
+    ltc_lengths,
+    ltc_depth,
+    ltc,
+    cfc,
+    cfc_saliency,
+    ode_lstm,
+    gnode,
+    gnode_flip_flop,
+    gnode_noise,
+)
 
 FIGURES: Registry[PaperFigure] = Registry(
     "figure",

@@ -130,7 +130,8 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
                 # dates and the like would make every file another one
                 plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 figure.savefig(file, format=form, dpi=dpi, metadata=plain)
-                contents[form] = _fewer_colours(file, dpi) if form == "png" else file.getvalue()
+                lines_only = form == "png" and not any(ax.images for ax in figure.axes)
+                contents[form] = _fewer_colours(file, dpi) if lines_only else file.getvalue()
         finally:
             plt.close(figure)
     return contents
