@@ -66,8 +66,7 @@ def _figure_3(job: Job) -> Result:
         for ax, (form, trace) in zip(axes, traces.items(), strict=False):
             draw_closed_form(trace, ax=ax)
             ax.lines[1].set_label("closed form")
-            ax.get_legend().remove()
-            ax.legend()
+            ax.legend()  # replaces the one that gave the form
             ax.set_title(f"{form}: MSE {trace.output_error:.2g}")
         draw_tightness(tightness, ax=axes[3])
         for found in worst.values():

@@ -111,12 +111,12 @@ def _figure_3(job: Job) -> Result:
         from matplotlib import pyplot as plt
 
         figure = plt.figure(figsize=(9.6, 7.4), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.15))
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15)).flat
         draw_noise_fits(fits, noise.path, figure=left)
         axes = list(right.subplots(2, 2).flat)
         _draw_panels(axes, shown, noise.baseline)
         axes[0].get_legend().remove()  # it holds what the title says
-        one_legend(right, axes[2:], side="lower", columns=3)
+        one_legend(right, axes[2:], below=True, columns=3)
         return figure
 
     return _noise_result(draw, shown, fits, noise)
@@ -130,7 +130,9 @@ def _figure_11(job: Job) -> Result:
         from matplotlib import pyplot as plt
 
         figure = plt.figure(figsize=(9.6, 2.4 * len(taus) + 1.4), layout="constrained")
-        for part, fits in zip(figure.subfigures(2, 2).flat, groups.values(), strict=True):
+        for part, fits in zip(
+            figure.subfigures(2, 2, squeeze=False).flat, groups.values(), strict=True
+        ):
             draw_noise_fits(fits, noise.path, figure=part)
         return figure
 

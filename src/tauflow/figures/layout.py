@@ -42,9 +42,9 @@ def letters(axes: "Sequence[Axes]", titles: Sequence[str]) -> None:
 
 
 def one_legend(
-    figure: "Figure | SubFigure", axes: "Sequence[Axes]", *, side: str = "upper", columns: int = 8
+    figure: "Figure | SubFigure", axes: "Sequence[Axes]", *, below: bool = False, columns: int = 8
 ) -> None:
-    """Replace the legends of axes by one above or, ``"lower"``, below all, every label once."""
+    """Replace the legends of axes by one above or below them all, every label once."""
     entries: dict[str, Any] = {}
     for ax in axes:
         legend = ax.get_legend()
@@ -52,12 +52,14 @@ def one_legend(
             continue
         handles, labels = ax.get_legend_handles_labels()
         if not handles:  # the legend was given its own
-            handles = list(legend.legend_handles)
+            handles = [handle for handle in legend.legend_handles if handle is not None]
             labels = [text.get_text() for text in legend.get_texts()]
         for handle, label in zip(handles, labels, strict=True):
             entries.setdefault(label, handle)
         legend.remove()
-    columns = min(columns, len(entries))
     figure.legend(
-        list(entries.values()), list(entries), loc=f"outside {side} center", ncols=columns
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center" if below else "outside upper center",
+        ncols=min(columns, len(entries)),
     )

@@ -96,7 +96,7 @@ def _table_1(job: Job) -> Result:
 
 
 def _bounds(job: Job) -> Result:
-    points = job.choose("samples", full=400, small=60)
+    points = job.choose("samples", full=150, small=40)
     neurons = job.choose("neurons", full=12, small=6)
     network = LTC(3, neurons)
     x = 3 * torch.randn(8, points, 3).cumsum(dim=1) / points**0.5

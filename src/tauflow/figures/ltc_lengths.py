@@ -74,7 +74,7 @@ def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
 def _figure_4(job: Job) -> Result:
     tries = job.choose("networks", full=20, small=2)
     layers = job.choose("layers", full=4, small=2)
-    widths = job.choose("widths", full=(10, 25, 50, 100), small=(10, 25))
+    widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
     scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
     wanted: dict[str, tuple[str, Sequence[int], str, int]] = {
         "layers, Hard-tanh": ("layers", (layers,), "identity", 10),
@@ -103,7 +103,7 @@ def _figure_4(job: Job) -> Result:
 def _figure_5(job: Job) -> Result:
     tries = job.choose("networks", full=20, small=2)
     layers = job.choose("layers", full=4, small=2)
-    widths = job.choose("widths", full=(10, 25, 50, 100), small=(10, 25))
+    widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
     scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
     # formulas of several steps, Adams and backward, for MATLAB's ode113 and ode23tb
     several = ("lsoda", "bdf") if importlib.util.find_spec("scipy") else ()

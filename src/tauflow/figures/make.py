@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tauflow.checks import one_of
 from tauflow.errors import ArgumentError
@@ -178,8 +179,9 @@ def _plain_log_axes(figure: "Figure") -> None:
             axis.set_minor_formatter(NullFormatter())
             low, high = sorted(axis.get_view_interval())
             if low > 0 and high < 300 * low:
-                steps = (1.0, 2.0, 5.0) if high < 30 * low else (1.0, 3.0)
-                steps = steps if high > 4 * low else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+                steps: tuple[float, ...] = (1.0, 2.0, 5.0) if high < 30 * low else (1.0, 3.0)
+                if high < 4 * low:
+                    steps = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
                 axis.set_major_locator(LogLocator(subs=steps))
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
@@ -188,7 +190,7 @@ def _data(result: Result) -> dict[str, bytes]:
     contents = {}
     if result.arrays:
         file = io.BytesIO()
-        arrays = {name: np.asarray(value) for name, value in result.arrays.items()}
+        arrays = {name: _single(np.asarray(value)) for name, value in result.arrays.items()}
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # no array is a bool
         contents["npz"] = file.getvalue()
     if result.table is not None:
@@ -200,6 +202,12 @@ def _data(result: Result) -> dict[str, bytes]:
         if result.markdown:
             contents["md"] = markdown_table(result.table).encode()
     return contents
+
+
+def _single(array: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers in single precision, of which a picture shows less anyway."""
+    single = {"float64": np.float32, "complex128": np.complex64}.get(array.dtype.name)
+    return array if single is None else array.astype(single)
 
 
 def _record(entry: PaperFigure, job: Job, result: Result, written: list[str]) -> bytes:

@@ -1,0 +1,36 @@
+"""The gallery is small, complete, and says what its files are."""
+
+import json
+import re
+
+from sources import ROOT
+
+from tauflow.figures import FIGURES, gallery_page
+
+GALLERY = ROOT / "docs" / "gallery"
+MOST_BYTES = 5_000_000
+
+
+def test_the_gallery_is_small():
+    sizes = {path.name: path.stat().st_size for path in GALLERY.iterdir()}
+    assert sum(sizes.values()) < MOST_BYTES
+    assert max(sizes.values()) < 400_000, max(sizes, key=sizes.get)
+
+
+def test_the_page_is_that_of_its_files():
+    page = (GALLERY / "README.md").read_text(encoding="utf-8")
+    assert page == gallery_page(GALLERY), "run tauflow figure --page --out docs/gallery"
+    for link in re.findall(r"\]\(([^#)]+)\)", page):
+        assert (GALLERY / link).is_file(), link
+
+
+def test_every_file_belongs_to_a_figure_at_full_size():
+    records = sorted(GALLERY.glob("*.json"))
+    assert records
+    known = {"README.md"}
+    for path in records:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert record["figure"] in FIGURES
+        assert record["size"] == "full"
+        known |= {path.name, *record["files"]}
+    assert {path.name for path in GALLERY.iterdir()} == known

@@ -1,0 +1,37 @@
+"""Every figure at its small size, made once for all tests."""
+
+import csv
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+
+from tauflow.figures import FIGURES, make_figure
+from tauflow.figures.gnode_flip_flop import ENTRIES
+
+NAMES = [name for name in FIGURES if name not in {entry.name for entry in ENTRIES}]
+"""Those of networks that remember pulses are tested in a file of their own."""
+
+
+class Small:
+    """The files of one figure."""
+
+    def __init__(self, name, folder):
+        self.entry, self.folder = FIGURES[name], folder
+        self.made = make_figure(name, folder, size="small", formats=("svg",))
+        self.record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        self.findings = self.record["findings"]
+        data = folder / f"{name}.npz"
+        self.arrays = dict(np.load(data)) if data.is_file() else {}
+        table = folder / f"{name}.csv"
+        self.rows = []
+        if table.is_file():
+            with table.open(newline="", encoding="utf-8") as file:
+                self.rows = list(csv.DictReader(file))
+
+
+@cache
+def small(name):
+    return Small(name, Path(mkdtemp(prefix=name)))
