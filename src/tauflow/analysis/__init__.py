@@ -51,7 +51,7 @@ from .plots_flow import (
     draw_trajectories,
 )
 from .plots_gradient import draw_gradient_flow, draw_gradient_methods, draw_loss_surfaces
-from .plots_saliency import draw_saliency
+from .plots_saliency import draw_saliency, draw_saliency_under_noise
 from .plots_spectra import draw_critical_curves, draw_modes, draw_spectra
 from .plots_trajectory import (
     draw_latent_trajectories,
@@ -184,6 +184,7 @@ __all__ = [
     "draw_points",
     "draw_round_trip",
     "draw_saliency",
+    "draw_saliency_under_noise",
     "draw_spectra",
     "draw_study_variance",
     "draw_tightness",

@@ -1,6 +1,6 @@
 """Pictures of images and of where a convolutional head looks in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
@@ -8,7 +8,10 @@ from torch import Tensor
 
 from tauflow.checks import shape_error
 
+from .saliency import SaliencyUnderNoise
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -45,23 +48,65 @@ def draw_saliency(
         2, count, figsize=(width * count + 0.9, 4.2), layout="constrained", squeeze=False
     )
     for column in range(count):
-        image = _shown(images[column])
-        rows[0][column].imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
-        grey = image.mean(dim=-1) if image.ndim == 3 else image
-        rows[1][column].imshow(1 - 0.45 * (1 - grey).numpy(), cmap="gray", vmin=0, vmax=1)
-        mask = masks[column].numpy()
-        # Pixels that do not count are clear, so that the image shows through.
-        rows[1][column].imshow(mask, cmap="inferno", vmin=0, vmax=1, alpha=mask)
+        _draw_image(rows[0][column], images[column], None)
+        _draw_image(rows[1][column], images[column], masks[column])
         if names is not None:
             rows[0][column].set_title(names[column], fontsize=10)
-    for ax in rows.flat:
-        ax.set_xticks([])
-        ax.set_yticks([])
     rows[0][0].set_ylabel("image")
     rows[1][0].set_ylabel("saliency")
     scale = ScalarMappable(Normalize(0, 1), "inferno")
     figure.colorbar(scale, ax=list(rows[1]), shrink=0.8)
     return figure
+
+
+def draw_saliency_under_noise(
+    found: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
+) -> "Figure":
+    """Draw an image, its mask, the image with noise and its mask, a row for each network.
+
+    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
+
+    Args:
+        found: from :func:`~tauflow.analysis.saliency_under_noise`, by the names of the networks.
+        images: those it was given.
+        image: which of them to show.
+    """
+    from matplotlib import pyplot as plt
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    height = 2.2 * images.shape[-2] / images.shape[-1]
+    figure, grid = plt.subplots(
+        len(found),
+        4,
+        figsize=(9.4, (height + 0.1) * len(found) + 0.3),
+        squeeze=False,
+        layout="constrained",
+    )
+    for row, (name, one) in zip(grid, found.items(), strict=True):
+        noisy = one.noisy_images[image]
+        _draw_image(row[0], images[image], None)
+        _draw_image(row[1], images[image], one.clean.masks[image])
+        _draw_image(row[2], noisy, None)
+        _draw_image(row[3], noisy, one.noisy.masks[image])
+        row[0].set_ylabel(name)
+    for ax, title in zip(grid[0], ("image", "saliency", "with noise", "saliency"), strict=True):
+        ax.set_title(title)
+    figure.colorbar(ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8)
+    return figure
+
+
+def _draw_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
+    shown = _shown(image)
+    if mask is not None:
+        grey = shown.mean(dim=-1) if shown.ndim == 3 else shown
+        shown = 1 - 0.45 * (1 - grey)
+    ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1)
+    if mask is not None:
+        # Pixels that do not count are clear, so that the image shows through.
+        ax.imshow(mask.numpy(), cmap="inferno", vmin=0, vmax=1, alpha=mask.numpy())
+    ax.set_xticks([])
+    ax.set_yticks([])
 
 
 def _shown(image: Tensor) -> Tensor:

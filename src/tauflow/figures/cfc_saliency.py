@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tauflow.analysis import SaliencyUnderNoise, draw_saliency, saliency_under_noise
+from tauflow.analysis import SaliencyUnderNoise, draw_saliency_under_noise, saliency_under_noise
 from tauflow.data.catalog import DATASETS, load_task
 from tauflow.models import ConvolutionalSequenceModel, driving_model
 from tauflow.models.driving import DRIVING_IMAGE
@@ -35,13 +35,7 @@ def _figure_5(job: Job) -> Result:
         found[name] = saliency_under_noise(model, shown, seed=job.seed)
 
     def draw() -> "Figure":
-        images, masks, titles = [], [], []
-        for name, one in found.items():
-            for frame in range(len(shown)):
-                images += [shown[frame], one.noisy_images[frame].clamp(-2.5, 2.5)]
-                masks += [one.clean.masks[frame], one.noisy.masks[frame]]
-                titles += [name, f"{name}, noise"]
-        return draw_saliency(torch.stack(images), torch.stack(masks), names=titles)
+        return draw_saliency_under_noise(found, shown)
 
     arrays: dict[str, Any] = {"images": shown.half()}
     for name, one in found.items():
@@ -101,7 +95,7 @@ ENTRIES = (
         name="cfc-figure-5",
         title="Where driving networks look",
         source=f"{CFC}, Figure 5",
-        caption="Frames of a road and, below, the pixels that the convolutional head's deepest "
+        caption="A frame of a road and the pixels that the convolutional head's deepest "
         "features come from (visual back-propagation), for the networks of the paper's Table 3, "
         "with and without noise of variance 0.35 on standardised images.",
         compute=_figure_5,

@@ -99,8 +99,8 @@ def _bounds(job: Job) -> Result:
     points = job.choose("samples", full=150, small=40)
     neurons = job.choose("neurons", full=12, small=6)
     network = LTC(3, neurons)
-    x = 3 * torch.randn(8, points, 3).cumsum(dim=1) / points**0.5
-    gaps = torch.rand(8, points) * 2
+    x = 3 * torch.randn(4, points, 3).cumsum(dim=1) / points**0.5
+    gaps = torch.rand(4, points) * 2
     with job.timed("running"):
         certificate = certify_ltc(network, x, dt=gaps)
     bounds = certificate.bounds

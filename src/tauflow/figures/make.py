@@ -5,6 +5,7 @@ import io
 import json
 import math
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
+_MARKER = 8  # points that take as much room as one marker
+_DECIMALS = re.compile(rb"(\.\d\d)\d+")
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,11 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
                 # dates and the like would make every file another one
                 plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 figure.savefig(file, format=form, dpi=dpi, metadata=plain)
-                lines_only = form == "png" and not any(ax.images for ax in figure.axes)
-                contents[form] = _fewer_colours(file, dpi) if lines_only else file.getvalue()
+                contents[form] = file.getvalue()
+                if form == "svg":
+                    contents[form] = _compact(contents[form])
+                elif form == "png" and not any(ax.images for ax in figure.axes):
+                    contents[form] = _fewer_colours(file, dpi)
         finally:
             plt.close(figure)
     return contents
@@ -150,6 +156,17 @@ def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
     return small.getvalue()
 
 
+def _compact(svg: bytes) -> bytes:
+    """Return an SVG whose outlines are exact to a hundredth of a point, and without comments."""
+
+    def shorter(outline: re.Match[bytes]) -> bytes:
+        return outline[1] + b" ".join(_DECIMALS.sub(rb"\1", outline[2]).split()) + b'"'
+
+    svg = re.sub(rb'( (?:d|x|y)=")([^"]*)"', shorter, svg)
+    svg = re.sub(rb"<!--.*?-->|\n +(?=<)|<g id=\"[^\"]*\"/>", b"", svg, flags=re.DOTALL)
+    return re.sub(rb'<g id="(?:line2d|patch|text|xtick|ytick)_\d+"', b"<g", svg)
+
+
 def _rasterise_dense(figure: "Figure") -> None:
     """Store what has very many points as pixels, so that an SVG stays small."""
     from matplotlib.collections import Collection
@@ -159,9 +176,11 @@ def _rasterise_dense(figure: "Figure") -> None:
         for artist in ax.get_children():
             if isinstance(artist, Line2D):
                 points = np.shape(artist.get_path().vertices)[0]
+                if artist.get_marker() not in (None, "None", ""):
+                    points *= _MARKER
             elif isinstance(artist, Collection):
                 outlines = sum(np.shape(path.vertices)[0] for path in artist.get_paths())
-                points = max(outlines, np.shape(artist.get_offsets())[0])
+                points = max(outlines, _MARKER * np.shape(artist.get_offsets())[0])
             else:
                 continue
             if points > _DENSE:
