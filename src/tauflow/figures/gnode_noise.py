@@ -26,8 +26,8 @@ _CUT = (
     "Cut to minutes: a path of 40 samples in 8 dimensions for 100 in 30, 200 epochs for 2000, one "
     "seed for five, one learning rate (0.01) and weight decay (0.001) for the best of nine, and "
     "N and H up to 100 for up to 316 and 1000. Large nODEs and gnODEs want a smaller learning rate "
-    "and more epochs, and are worse here than they could be. The whole is the table 'gnode-figure-3' of "
-    "'tauflow reproduce'."
+    "and more epochs, and are worse here than they could be. The whole is the table "
+    "'gnode-figure-3' of 'tauflow reproduce'."
 )
 _TAU, _HIDDEN, _UNITS = "time constant (s)", "neurons N", "hidden units H"
 Options = dict[str, Any]

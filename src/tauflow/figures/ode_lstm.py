@@ -92,8 +92,8 @@ ENTRIES = (
         compute=_figure_1,
         differs=(
             "The published figure is a sketch of three cases; these are measured, at the default "
-            "initial weights. The forget bias of the ODE-LSTM is 3, as in the released code, that of "
-            "the LSTM 0, as in PyTorch.",
+            "initial weights. The forget bias of the ODE-LSTM is 3, as in the released code; that "
+            "of the LSTM is 0, as in PyTorch.",
             "Errors of the ODE-LSTM are not constant, but stay within a hundredfold over 100 "
             "steps; those of the ODE-RNN explode only in the end.",
         ),
