@@ -101,10 +101,13 @@ def _draw_image(ax: "Axes", image: Tensor, mask: Tensor | None) -> None:
     if mask is not None:
         grey = shown.mean(dim=-1) if shown.ndim == 3 else shown
         shown = 1 - 0.45 * (1 - grey)
-    ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1)
+    # Without interpolation files hold the pixels themselves, and noise stays as sharp as it is.
+    ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="none")
     if mask is not None:
         # Pixels that do not count are clear, so that the image shows through.
-        ax.imshow(mask.numpy(), cmap="inferno", vmin=0, vmax=1, alpha=mask.numpy())
+        ax.imshow(
+            mask.numpy(), cmap="inferno", vmin=0, vmax=1, alpha=mask.numpy(), interpolation="none"
+        )
     ax.set_xticks([])
     ax.set_yticks([])
 

@@ -5,7 +5,6 @@ import io
 import json
 import math
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from tauflow.tensorfile import write_atomically
 
 from .catalog import find_figure
 from .entry import Job, PaperFigure, Result, Table
+from .svg import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,6 @@ FORMATS = ("png", "svg", "pdf")
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 _MARKER = 8  # points that take as much room as one marker
-_DECIMALS = re.compile(rb"(\.\d\d)\d+")
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
                 figure.savefig(file, format=form, dpi=dpi, metadata=plain)
                 contents[form] = file.getvalue()
                 if form == "svg":
-                    contents[form] = _compact(contents[form])
+                    contents[form] = compact(contents[form])
                 elif form == "png" and not any(ax.images for ax in figure.axes):
                     contents[form] = _fewer_colours(file, dpi)
         finally:
@@ -154,17 +153,6 @@ def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
             small, format="png", optimize=True, dpi=(dpi, dpi)
         )
     return small.getvalue()
-
-
-def _compact(svg: bytes) -> bytes:
-    """Return an SVG whose outlines are exact to a hundredth of a point, and without comments."""
-
-    def shorter(outline: re.Match[bytes]) -> bytes:
-        return outline[1] + b" ".join(_DECIMALS.sub(rb"\1", outline[2]).split()) + b'"'
-
-    svg = re.sub(rb'( (?:d|x|y)=")([^"]*)"', shorter, svg)
-    svg = re.sub(rb"<!--.*?-->|\n +(?=<)|<g id=\"[^\"]*\"/>", b"", svg, flags=re.DOTALL)
-    return re.sub(rb'<g id="(?:line2d|patch|text|xtick|ytick)_\d+"', b"<g", svg)
 
 
 def _rasterise_dense(figure: "Figure") -> None:
