@@ -7,7 +7,7 @@ from typing import Any
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses.
 BLUE, ORANGE, VERMILION = "#0072B2", "#E69F00", "#D55E00"
 GREEN, PURPLE, SKY = "#009E73", "#CC79A7", "#56B4E9"
-GREY, PALE, INK = "#9AA5B1", "#DDDDDD", "#1F2933"
+GREY, PALE, INK, SLATE = "#9AA5B1", "#DDDDDD", "#1F2933", "#7B8794"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, "#000000")
 """In the order in which to give them to curves."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

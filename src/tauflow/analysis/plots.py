@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tauflow.checks import at_least
+from tauflow.palette import BLUE, VERMILION
 from tauflow.wirings import AbstractWiring, to_networkx
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses. The head
 # differs as well, for print without colour: an arrow excites, a bar inhibits.
 _POLARITIES = {
-    +1: ("excitatory", "#0072B2", "-|>,head_length=0.35,head_width=0.15"),
-    -1: ("inhibitory", "#D55E00", "-[,widthB=0.35,lengthB=0"),
+    +1: ("excitatory", BLUE, "-|>,head_length=0.35,head_width=0.15"),
+    -1: ("inhibitory", VERMILION, "-[,widthB=0.35,lengthB=0"),
 }
 _COLOURS = {
     "sensory": "#DDDDDD",

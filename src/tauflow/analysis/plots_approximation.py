@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
+from tauflow.palette import BLUE, GREEN, PURPLE, VERMILION
 
 from .approximation import Approximation
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE)
 _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "o^sD"
 
@@ -73,7 +74,7 @@ def draw_imitation(
         ax.plot(
             imitated[:, first].tolist(),
             imitated[:, second].tolist(),
-            color="#D55E00",
+            color=VERMILION,
             linestyle=(0, (4, 1.2)),
             lw=1.2,
         )

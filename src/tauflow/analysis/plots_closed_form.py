@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
+from tauflow.palette import BLUE, GREEN, VERMILION
 
 from .closed_form import ClosedFormTrace
 from .closed_form_bound import ClosedFormTightness
@@ -34,11 +35,11 @@ def draw_closed_form(
     if ax is None:
         _, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
     t = trace.t[row].tolist()
-    ax.plot(t, trace.solved[row, :, neuron].tolist(), color="#0072B2", linewidth=2, label="solver")
+    ax.plot(t, trace.solved[row, :, neuron].tolist(), color=BLUE, linewidth=2, label="solver")
     ax.plot(
         t,
         trace.closed[row, :, neuron].tolist(),
-        color="#D55E00",
+        color=VERMILION,
         linestyle=(0, (4, 1.5)),
         label=f"closed form ({trace.form})",
     )
@@ -65,8 +66,8 @@ def draw_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, 
         1, 2, figsize=(8.4, 0.9 + 0.36 * len(names)), sharey=True, layout="constrained"
     )
     places = range(len(names))
-    left.plot([errors[name] for name in names], places, "o", color="#0072B2")
-    right.barh(places, [speed_ups[name] for name in names], height=0.55, color="#009E73")
+    left.plot([errors[name] for name in names], places, "o", color=BLUE)
+    right.barh(places, [speed_ups[name] for name in names], height=0.55, color=GREEN)
     right.axvline(1, color="black", linewidth=0.8)
     for place, name in enumerate(names):
         right.annotate(
@@ -105,7 +106,7 @@ def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> 
         ax.plot(
             tightness.t[row].tolist(),
             tightness.error[row].tolist(),
-            color="#D55E00",
+            color=VERMILION,
             linewidth=0.9,
             alpha=0.8,
             label="error" if row == 0 else None,

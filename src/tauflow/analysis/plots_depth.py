@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tauflow.palette import BLUE, INK, ORANGE
+from tauflow.palette import BLUE, GREEN, INK, ORANGE
 
 from .trajectory_length import DepthSummary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS = (("o", BLUE), ("s", ORANGE), ("^", "#009E73"))
+_LOOKS = (("o", BLUE), ("s", ORANGE), ("^", GREEN))
 
 
 def draw_depths(

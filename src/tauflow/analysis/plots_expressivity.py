@@ -7,18 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tauflow.palette import COLOURS, GREY, INK, MARKERS
+
 from .capacity import CapacityCurve, separable_fraction
 from .expressivity import NoiseFit, NoiseRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-
-# From the palette of Okabe and Ito, which stays apart under the common colour blindnesses; the
-# markers differ too, for print without colour.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_INK, _GREY = "#1F2933", "#9AA5B1"
 
 
 def draw_noise_fits(
@@ -46,10 +42,10 @@ def draw_noise_fits(
     step = torch.arange(1, len(path) + 1).numpy()
     for ax, (name, fit) in zip(rows[:, 0], fits.items(), strict=True):
         target = path[:, dimension].detach().cpu().numpy()
-        ax.plot(step, target, "o-", color=_INK, markersize=2.4, linewidth=0.6, label="path")
+        ax.plot(step, target, "o-", color=INK, markersize=2.4, linewidth=0.6, label="path")
         if fit.finite:
             fitted = fit.prediction[:, dimension].cpu().numpy()
-            ax.plot(step, fitted, color=_COLOURS[1], linewidth=1.6, alpha=0.85, label="network")
+            ax.plot(step, fitted, color=COLOURS[1], linewidth=1.6, alpha=0.85, label="network")
         error = f"MSE {fit.error:.2g}" if fit.finite else "training did not stay finite"
         ax.set_title(f"{name}: {error}", fontsize="medium", loc="left")
         ax.spines[["top", "right"]].set_visible(False)
@@ -89,15 +85,15 @@ def draw_noise_sweep(
             [row.value for row in own],
             means,
             yerr=[down, [row.deviation for row in own]],
-            color=_COLOURS[index % 7],
-            marker=_MARKERS[index % 7],
+            color=COLOURS[index % 7],
+            marker=MARKERS[index % 7],
             markersize=5,
             linewidth=1.5,
             capsize=2.5,
             label=name,
         )
     if baseline is not None:
-        ax.axhline(baseline, color=_GREY, linewidth=1, linestyle="--", label="mean of the path")
+        ax.axhline(baseline, color=GREY, linewidth=1, linestyle="--", label="mean of the path")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlabel(label)
@@ -117,14 +113,14 @@ def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> 
     if ax is None:
         _, ax = plt.subplots(figsize=(4.8, 3.6), layout="constrained")
     for index, curve in enumerate(curves):
-        colour = _COLOURS[index % 7]
+        colour = COLOURS[index % 7]
         ax.errorbar(
             curve.loads.numpy(),
             curve.fraction.numpy(),
             yerr=curve.error.numpy(),
             color=colour,
             linestyle="none",
-            marker=_MARKERS[index % 7],
+            marker=MARKERS[index % 7],
             markersize=5,
             capsize=2.5,
             label=f"N = {curve.neurons}",
@@ -137,8 +133,8 @@ def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> 
             color=colour,
             linewidth=1.2,
         )
-    ax.axvline(2, color=_GREY, linewidth=1, linestyle="--", zorder=0)
-    ax.axhline(0.5, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+    ax.axvline(2, color=GREY, linewidth=1, linestyle="--", zorder=0)
+    ax.axhline(0.5, color=GREY, linewidth=1, linestyle="--", zorder=0)
     ax.set_xlabel("patterns for each neuron, P / N")
     ax.set_ylabel("fraction of trials stored")
     ax.spines[["top", "right"]].set_visible(False)

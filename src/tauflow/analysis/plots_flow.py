@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError
+from tauflow.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
 
 from .fixed_points import FixedPoints, abscissa_quartiles
 from .flow_field import FlowField
@@ -20,16 +21,15 @@ if TYPE_CHECKING:
 # From the palette of Okabe and Ito, which stays apart under the common colour blindnesses. The
 # fillings differ as well, for print without colour: full, half and empty, as is the custom.
 STABILITY_STYLES: dict[str, dict[str, Any]] = {
-    "stable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "#0072B2"},
+    "stable": {"marker": "o", "fillstyle": "full", "markerfacecolor": BLUE},
     "marginal": {
         "marker": "o",
         "fillstyle": "left",
-        "markerfacecolor": "#E69F00",
+        "markerfacecolor": ORANGE,
         "markerfacecoloralt": "white",
     },
     "unstable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "white"},
 }
-_INK, _PATH = "#1F2933", "#7B8794"
 _MOST_PATHS = 60
 
 
@@ -54,11 +54,11 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
     x, y = field.at[0, :, 0].cpu().numpy(), field.at[:, 0, 1].cpu().numpy()
     _draw_speed(field, ax)
     if field.trajectories is not None:
-        _draw_paths(field.trajectories, ax, "#D55E00", 1.0)
+        _draw_paths(field.trajectories, ax, VERMILION, 1.0)
     if bool((field.velocity != 0).any()):
         u, v = field.velocity.cpu().unbind(-1)
         ax.streamplot(
-            x, y, u.numpy(), v.numpy(), color=_INK, linewidth=0.7, density=1.1, arrowsize=0.9
+            x, y, u.numpy(), v.numpy(), color=INK, linewidth=0.7, density=1.1, arrowsize=0.9
         )
     if field.points is not None:
         draw_points(field.points, field.stability, ax)
@@ -122,7 +122,7 @@ def draw_trajectories(
             "draw_trajectories", "projection.weight", projection.weight, "(2, S)", advice
         )
     ax = ax or _new_axes(5.0, 4.6)
-    _draw_paths(projection.project(trajectories.detach()), ax, _PATH, 0.7)
+    _draw_paths(projection.project(trajectories.detach()), ax, SLATE, 0.7)
     if fixed_points is not None:
         draw_points(projection.project(fixed_points.points), fixed_points.stability, ax)
     ax.set_xlabel(projection.names[0])
@@ -151,7 +151,7 @@ def draw_explained_variance(
         style = _series_style(index)
         label = f"{name}: {found.count(share)} for {share:.0%}"
         ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
-    ax.axhline(share, color=_INK, linewidth=1, linestyle="--")
+    ax.axhline(share, color=INK, linewidth=1, linestyle="--")
     ax.set_ylim(0, 1.04)
     ax.set_xlabel("principal components")
     ax.set_ylabel("variance explained")
@@ -174,7 +174,7 @@ def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -
     generator = torch.Generator().manual_seed(0)
     for place, points in enumerate(found.values()):
         if not len(points):
-            ax.annotate("none", (place, 0), ha="center", va="bottom", color=_PATH)
+            ax.annotate("none", (place, 0), ha="center", va="bottom", color=SLATE)
             continue
         aside = 0.5 * torch.rand(len(points), generator=generator) - 0.25
         weights = points.multiplicity.cpu() / points.multiplicity.sum().cpu()
@@ -182,14 +182,14 @@ def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -
             (place + aside).numpy(),
             points.abscissa.cpu().numpy(),
             s=(10 + 150 * weights).numpy(),
-            facecolors="#0072B2",
+            facecolors=BLUE,
             edgecolors="white",
             linewidths=0.4,
             alpha=0.6,
         )
         median = abscissa_quartiles(points).median
-        ax.hlines(median, place - 0.36, place + 0.36, color=_INK, linewidth=2.5, zorder=4)
-    ax.axhline(0, color=_PATH, linewidth=1, linestyle="--", zorder=0)
+        ax.hlines(median, place - 0.36, place + 0.36, color=INK, linewidth=2.5, zorder=4)
+    ax.axhline(0, color=SLATE, linewidth=1, linestyle="--", zorder=0)
     ax.set_xticks(range(len(found)), list(found))
     ax.set_xlim(-0.6, len(found) - 0.4)
     ax.set_ylabel("spectral abscissa")
@@ -232,9 +232,8 @@ def _draw_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
 
 
 def _series_style(index: int) -> dict[str, Any]:
-    colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
     markers = ("o", "s", "^", "D", "v", "P", "X")
-    return {"color": colours[index % 7], "marker": markers[index % 7]}
+    return {"color": COLOURS[index % 7], "marker": markers[index % 7]}
 
 
 def _new_axes(width: float, height: float) -> "Axes":

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
+from tauflow.palette import COLOURS
 
 from .gradient_flow import GradientFlow
 from .gradient_methods import GRADIENT_METHODS, GradientMethodCost
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Okabe and Ito's palette, with line styles and markers for print without colour.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "o^sDvP*"
 
@@ -59,7 +59,7 @@ def draw_gradient_flow(
         ax.plot(
             range(len(mean)),
             mean.tolist(),
-            color=_COLOURS[number % len(_COLOURS)],
+            color=COLOURS[number % len(COLOURS)],
             linestyle=_LINES[number % len(_LINES)],
             linewidth=1.6,
             label=name,
@@ -141,7 +141,7 @@ def draw_gradient_methods(comparisons: Sequence[Sequence[GradientMethodCost]]) -
             ax.plot(
                 [cost.span for cost in costs],
                 [value(cost) for cost in costs],
-                color=_COLOURS[number],
+                color=COLOURS[number],
                 linestyle=_LINES[number],
                 marker=_MARKERS[number],
                 markersize=5,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tauflow.errors import ArgumentError
+from tauflow.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 
 from .attractors import ContinuousAttractor
 from .mean_field import CriticalCurve
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BLUE, _INK, _GREY = "#0072B2", "#1F2933", "#7B8794"
 # From dark to light, so that their order shows in print without colour; the dashes differ too.
-_ORDERED = ("#08306B", "#2171B5", "#009E73", "#E69F00", "#D55E00", "#CC79A7")
+_ORDERED = ("#08306B", "#2171B5", GREEN, ORANGE, VERMILION, PURPLE)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 
@@ -41,8 +41,8 @@ def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
     ax.set_xlabel(r"scale of the weights, $\sigma_w$")
     ax.set_ylabel(r"scale of the biases, $\sigma_b$")
     ax.set_ylim(bottom=0)
-    ax.text(0.04, 0.93, "stable", transform=ax.transAxes, color=_INK, va="top")
-    ax.text(0.96, 0.07, "chaotic", transform=ax.transAxes, color=_INK, ha="right")
+    ax.text(0.04, 0.93, "stable", transform=ax.transAxes, color=INK, va="top")
+    ax.text(0.96, 0.07, "chaotic", transform=ax.transAxes, color=INK, ha="right")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
@@ -100,10 +100,10 @@ def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
     ax = ax or _new_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
     number = torch.arange(1, modes + 1).expand_as(rates)
     aside = 0.5 * torch.rand(rates.shape, generator=torch.Generator().manual_seed(0)) - 0.25
-    ax.plot((number + aside).flatten(), rates.flatten(), ".", color=_BLUE, markersize=4, alpha=0.5)
-    ax.axhline(0, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+    ax.plot((number + aside).flatten(), rates.flatten(), ".", color=BLUE, markersize=4, alpha=0.5)
+    ax.axhline(0, color=SLATE, linewidth=1, linestyle="--", zorder=0)
     if 0 < found.dimension < modes:
-        ax.axvline(found.dimension + 0.5, color=_INK, linewidth=1, linestyle=":")
+        ax.axvline(found.dimension + 0.5, color=INK, linewidth=1, linestyle=":")
     verdict = "continuous attractor" if found.is_attractor else "no continuous attractor"
     missing = (
         f" (not {', '.join(found.failures)})" if found.failures else f", d = {found.dimension}"
@@ -120,8 +120,8 @@ def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
 def _draw_spectrum(spectrum: Spectrum, ax: "Axes") -> None:
     values = spectrum.eigenvalues.cpu()
     size = 3 if len(values) < 500 else 1.5
-    ax.plot(values.real.numpy(), values.imag.numpy(), ".", color=_BLUE, markersize=size)
-    ax.axvline(0, color=_INK, linewidth=1, linestyle="--", zorder=0)
+    ax.plot(values.real.numpy(), values.imag.numpy(), ".", color=BLUE, markersize=size)
+    ax.axvline(0, color=INK, linewidth=1, linestyle="--", zorder=0)
     ax.set_aspect("equal", adjustable="datalim")
     ax.spines[["top", "right"]].set_visible(False)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tauflow.errors import ArgumentError
+from tauflow.palette import BLUE, ORANGE, PURPLE, VERMILION
 
 from .length_bounds import LengthComparison
 from .trajectory_length import LengthStudy, TrajectoryLengths
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette; line styles and hatches tell the models apart without colour.
 _STYLES = {
-    "neural-ode": ("Neural ODE", "#0072B2", (0, (5, 1.5)), "//"),
-    "ct-rnn": ("CT-RNN", "#E69F00", (0, (1.2, 1.2)), ".."),
-    "ltc": ("LTC", "#D55E00", "-", ""),
+    "neural-ode": ("Neural ODE", BLUE, (0, (5, 1.5)), "//"),
+    "ct-rnn": ("CT-RNN", ORANGE, (0, (1.2, 1.2)), ".."),
+    "ltc": ("LTC", VERMILION, "-", ""),
 }
 _NAMES = {
     "width": "network width k",
@@ -163,7 +164,7 @@ def draw_study_variance(
         _, ax = plt.subplots(figsize=(4.6, 3.4), layout="constrained")
     share = 100 * result.explained[:, layer, :components].mean(dim=0)
     numbers = range(1, len(share) + 1)
-    ax.bar(numbers, share.tolist(), color="#CC79A7", label="each")
+    ax.bar(numbers, share.tolist(), color=PURPLE, label="each")
     ax.plot(numbers, share.cumsum(0).tolist(), color="black", marker="o", label="cumulative")
     ax.set_xticks(list(numbers))
     ax.set_ylim(0, 105)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tauflow.palette import BLUE, GREEN, GREY, INK, VERMILION
+from tauflow.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
 
 from .figures import Picture, canvas_of, shared_legend, uri_of
 from .survey import AGREES, BETTER, LIMIT, WORSE, Entry, TableSurvey
@@ -21,7 +21,7 @@ _LOOKS = {
 _REACH = 10.0
 """Deviations that the axis shows; what lies beyond is drawn at its end, with its value."""
 
-_PAPER = "#7B8794"
+_PAPER = SLATE
 _LINE = 0.24
 """Height of a row, in inches."""
 
