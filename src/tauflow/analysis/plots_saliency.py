@@ -62,7 +62,7 @@ def draw_saliency(
 def draw_saliency_under_noise(
     found: Mapping[str, SaliencyUnderNoise], images: Float[Tensor, "N C H W"], *, image: int = 0
 ) -> "Figure":
-    """Draw an image, its mask, the image with noise and its mask, a row for each network.
+    """Draw an image without and with noise, and beside it the mask of each network.
 
     Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Figure 5.
 
@@ -75,24 +75,28 @@ def draw_saliency_under_noise(
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    height = 2.2 * images.shape[-2] / images.shape[-1]
+    columns = 1 + len(found)
+    height = 2.3 * images.shape[-2] / images.shape[-1]
     figure, grid = plt.subplots(
-        len(found),
-        4,
-        figsize=(9.4, (height + 0.1) * len(found) + 0.3),
+        2,
+        columns,
+        figsize=(2.3 * columns + 0.7, 2 * height + 0.6),
         squeeze=False,
         layout="constrained",
     )
-    for row, (name, one) in zip(grid, found.items(), strict=True):
-        noisy = one.noisy_images[image]
-        _draw_image(row[0], images[image], None)
-        _draw_image(row[1], images[image], one.clean.masks[image])
-        _draw_image(row[2], noisy, None)
-        _draw_image(row[3], noisy, one.noisy.masks[image])
-        row[0].set_ylabel(name)
-    for ax, title in zip(grid[0], ("image", "saliency", "with noise", "saliency"), strict=True):
+    noisy = next(iter(found.values())).noisy_images[image]
+    for row, shown in zip(grid, (images[image], noisy), strict=True):
+        _draw_image(row[0], shown, None)
+        for ax, one in zip(row[1:], found.values(), strict=True):
+            masks = one.clean.masks if shown is not noisy else one.noisy.masks
+            _draw_image(ax, shown, masks[image])
+    for ax, title in zip(grid[0], ("image", *found), strict=True):
         ax.set_title(title)
-    figure.colorbar(ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8)
+    grid[0][0].set_ylabel("as it is")
+    grid[1][0].set_ylabel("with noise")
+    figure.colorbar(
+        ScalarMappable(Normalize(0, 1), "inferno"), ax=list(grid.flat), shrink=0.8, label="saliency"
+    )
     return figure
 
 

@@ -32,6 +32,8 @@ CFC = 'Hasani et al. 2022, "Closed-form continuous-time neural networks"'
 _FORMS: dict[str, dict[str, Any]] = {
     "exponential, 6 pieces": {"form": "exponential", "pieces": 6},
     "exponential, 6 pieces, by itself": {"form": "exponential", "pieces": 6, "presynaptic": "own"},
+    "exponential, 3 pieces, by itself": {"form": "exponential", "pieces": 3, "presynaptic": "own"},
+    "exponential, 2 pieces, by itself": {"form": "exponential", "pieces": 2, "presynaptic": "own"},
     "exponential, 1 piece": {"form": "exponential", "pieces": 1},
     "exponential, 1 piece, by itself": {"form": "exponential", "pieces": 1, "presynaptic": "own"},
     "corrected": {"form": "corrected"},

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tauflow.analysis import SaliencyUnderNoise, draw_saliency_under_noise, saliency_under_noise
 from tauflow.data.catalog import DATASETS, load_task
-from tauflow.models import ConvolutionalSequenceModel, driving_model
+from tauflow.models import DRIVING_MODELS, ConvolutionalSequenceModel, driving_model
 from tauflow.models.driving import DRIVING_IMAGE
 
 from .cfc import CFC
@@ -35,7 +35,8 @@ def _figure_5(job: Job) -> Result:
         found[name] = saliency_under_noise(model, shown, seed=job.seed)
 
     def draw() -> "Figure":
-        return draw_saliency_under_noise(found, shown)
+        titled = {DRIVING_MODELS[name].title: one for name, one in found.items()}
+        return draw_saliency_under_noise(titled, shown)
 
     arrays: dict[str, Any] = {"images": shown.half()}
     for name, one in found.items():
