@@ -38,9 +38,10 @@ def gallery_page(directory: str | Path) -> str:
     A figure without files there is listed with the command that makes it.
     """
     folder = Path(directory)
-    papers: dict[str, list[PaperFigure]] = {}
-    for entry in FIGURES.values():
-        papers.setdefault(paper_of(entry), []).append(entry)
+    papers: dict[str, list[PaperFigure]] = {title: [] for title in (*_PAPERS.values(), _OTHERS)}
+    for entry in sorted(FIGURES.values(), key=_in_order):
+        papers[paper_of(entry)].append(entry)
+    papers = {title: entries for title, entries in papers.items() if entries}
     parts = [_HEAD]
     for paper, entries in papers.items():
         parts.append(f"- {paper}")
@@ -69,7 +70,13 @@ def paper_of(entry: PaperFigure) -> str:
 
 def _where(entry: PaperFigure) -> str:
     """Return the figure's place in the paper."""
-    return re.sub(r"^[^\d]*\d{4}[^,]*, ", "", entry.source.replace('"', ""))
+    place = re.search(r"(2020 draft|Figure|Table|Theorem|Section|Algorithm).*", entry.source)
+    return entry.source if place is None else place[0]
+
+
+def _in_order(entry: PaperFigure) -> list[tuple[int, str]]:
+    """Return a key that sorts figure 10 behind figure 9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in entry.name.split("-")]
 
 
 def _section(entry: PaperFigure, folder: Path) -> str:

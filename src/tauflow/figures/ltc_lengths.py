@@ -207,7 +207,8 @@ ENTRIES = (
         title="A circle passing through hidden layers",
         source=f"{LTC}, 2020 draft, Figure 3, and AAAI, Figure 1",
         caption="Rows: models with the same random weights. Columns: layers of 25 neurons, each "
-        "driven by the one before. The trajectory becomes more complex from layer to layer.",
+        "driven by the one before, with the lengths of the trajectories. That of the LTC becomes "
+        "more complex from layer to layer.",
         compute=_figure_3,
         differs=(LAWS, "The published one is an illustration; this is one measured example."),
         minutes=0.2,
