@@ -34,7 +34,7 @@ _COLUMNS = ("median", "low", "high", "mean", "std")
 
 def _depths(job: Job) -> Result:
     tries = job.choose("networks", full=100, small=2)
-    width = job.choose("width", full=100, small=8)
+    width = job.choose("width", full=100, small=4)
     found: dict[str, dict[str, dict[str, DepthSummary]]] = {}
     for activation in _ACTIVATIONS:
         found[activation] = {name: {} for name in _MODELS.values()}

@@ -72,7 +72,7 @@ def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
 
 
 def _figure_4(job: Job) -> Result:
-    tries = job.choose("networks", full=20, small=2)
+    tries = job.choose("networks", full=20, small=1)
     layers = job.choose("layers", full=4, small=2)
     widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
     scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
@@ -101,7 +101,7 @@ def _figure_4(job: Job) -> Result:
 
 
 def _figure_5(job: Job) -> Result:
-    tries = job.choose("networks", full=20, small=2)
+    tries = job.choose("networks", full=20, small=1)
     layers = job.choose("layers", full=4, small=2)
     widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
     scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
