@@ -28,6 +28,7 @@ from .real.speech_commands import SPEECH_COMMANDS, load_speech_commands
 from .real.traffic import TRAFFIC, load_traffic
 from .real.walker2d import WALKER2D, load_walker2d
 from .synthetic.flip_flop import FLIP_FLOP, load_flip_flop
+from .synthetic.lane_keeping import LANE_KEEPING, load_lane_keeping
 from .synthetic.ornstein_uhlenbeck import ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck
 from .synthetic.pendulum import PENDULUM, load_pendulum
 from .synthetic.xor import XOR_DENSE, XOR_EVENT, load_xor_dense, load_xor_event
@@ -153,3 +154,4 @@ register(CHARACTER_TRAJECTORIES, load_character_trajectories)
 register(SPEECH_COMMANDS, load_speech_commands)
 register(FLIP_FLOP, load_flip_flop)
 register(ORNSTEIN_UHLENBECK, load_ornstein_uhlenbeck)
+register(LANE_KEEPING, load_lane_keeping)

@@ -14,6 +14,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
+from tauflow.models.catalog import build_convolutional
 from tauflow.sequence import SequenceModule, build
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
@@ -161,7 +162,8 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
     """Build a model whose input and output fit a data set.
 
     It answers at every step if the data has a target at every step, else once per sequence. Tokens
-    are embedded. A model that predicts by itself comes as it is, all others with a linear readout.
+    are embedded; images pass through the convolutional head of the driving networks. A model that
+    predicts by itself comes as it is, all others with a linear readout.
 
     Raises:
         UnknownNameError: there is no such model.
@@ -170,10 +172,7 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
     """
     card, entry = data.card, model_entry(spec.cell)
     if card.image_size is not None:
-        raise ArgumentError(
-            f"{card.name} has images, {card.image_size}, for inputs, and {spec.cell!r} takes "
-            "features. Build a model with a convolutional head, and train it with tauflow.train."
-        )
+        return _model_of_images(spec, card)
     if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
         raise OptionError(
             f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
@@ -201,6 +200,37 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
         head_init=spec.head_init,
         vocabulary=card.vocabulary,
         embedding_dropout=spec.embedding_dropout,
+    )
+
+
+def _model_of_images(spec: ModelSpec, card: DatasetCard) -> AbstractWholeModel:
+    """Build a cell, or what the entry of convolutional models names, under a convolutional head."""
+    entry, options = model_entry(spec.cell), dict(spec.options)
+    if isinstance(entry, WholeModelEntry):
+        if not entry.model.takes_images:
+            raise ArgumentError(
+                f"{card.name} has images, {card.image_size}, for inputs, and the model "
+                f"{entry.name!r} takes features. Name a cell, which then gets a convolutional head."
+            )
+        cell = options.pop("cell", "cfc")
+    else:
+        cell = spec.cell
+    if spec.head_init != "torch":
+        raise OptionError(
+            f"{card.name} has images, whose models have a readout of their own; leave head_init "
+            "out."
+        )
+    size: int | AbstractWiring = spec.hidden_size
+    if "wiring" in options:
+        size = _wiring(options.pop("wiring"), spec.hidden_size)
+    assert card.image_size is not None
+    return build_convolutional(
+        card.image_size,
+        size,
+        cell=cell,
+        output_size=card.target_size,
+        return_sequences=card.per_step,
+        **options,
     )
 
 

@@ -215,7 +215,7 @@ _SIX_NEURONS = {  # rows of gnode-figure-1
     "mGRU": ("mgru-6", Setting(1e-2, 1e-3, 10)),
     "GRU": ("gru-6", Setting(1e-2, 1e-3, 10)),
     "nODE": ("node-6", Setting(1e-3, 1e-3, 100)),
-    "gnODE": ("gnode-6", Setting(1e-2, 1e-3, 100)),
+    "gnODE": ("gnode-6", Setting(1e-2, 1e-3, 10)),
 }
 _PUBLISHED = {  # median, first and third quartile, Table 2 (b)
     "RNN": (2.750, -0.768, 4.703),

@@ -41,6 +41,7 @@ NAMES = [
     "speech-commands",
     "flip-flop",
     "ornstein-uhlenbeck",
+    "lane-keeping",
 ]
 
 

@@ -6,10 +6,7 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
-from tauflow.errors import ArgumentError
-from tauflow.experiments.run import build_model
 from tauflow.experiments.samples import baselines, sample
-from tauflow.experiments.spec import ModelSpec
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import GRU
 
@@ -71,10 +68,3 @@ def test_samples_show_a_gap_where_the_truth_is_not_known():
     assert shown.truth[0][::2] == [5.0, 7.0]
     assert shown.truth[0][1] != shown.truth[0][1]
     assert all(value == value for value in shown.predicted[0])
-
-
-def test_a_model_of_features_does_not_take_images():
-    images = SequenceBatch(torch.zeros(1, 2, 3, 4, 5), torch.zeros(1, 2, 1))
-    card = {"input_size": 60, "image_size": (3, 4, 5)}
-    with pytest.raises(ArgumentError, match=r"own has images, \(3, 4, 5\), .*'gru' takes features"):
-        build_model(ModelSpec("gru", 4), data(images, images, **card))
