@@ -28,10 +28,17 @@ def draw_depths(
     from matplotlib import pyplot as plt
 
     count = len(depths)
-    figure, grid = plt.subplots(
-        1, count, figsize=(2.7 * count, 3.0), sharex=True, sharey=True, layout="constrained"
+    figure, axes = plt.subplots(
+        1,
+        count,
+        figsize=(2.7 * count, 3.0),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
     )
-    for ax, (activation, models) in zip(list(grid), depths.items(), strict=True):
+    grid = list(axes[0])
+    for ax, (activation, models) in zip(grid, depths.items(), strict=True):
         for place, (model, ways) in enumerate(models.items()):
             mean, std = published[activation][model]
             low = min(std, 0.9 * mean)  # a logarithmic axis has no place for what is not positive
