@@ -159,7 +159,7 @@ def _draw_planes(planes: list[Plane]) -> "Figure":
 
     columns = 2
     rows = (len(planes) + 1) // columns
-    figure, axes = plt.subplots(rows, columns, figsize=(9.2, 4.3 * rows), layout="constrained")
+    figure, axes = plt.subplots(rows, columns, figsize=(9.2, 3.75 * rows), layout="constrained")
     for ax, plane in zip(axes.flat, planes, strict=True):
         draw_flow_field(plane.field, ax)
         pad = 24 if ax.get_legend() else 6  # the legend stands above the axes
