@@ -76,7 +76,7 @@ def _plane(job: Job, part: str) -> Plane:
         attractor = continuous_attractor(flow, slow[:1000]) if len(slow) >= 3 else None
     resolution = job.choose("resolution", full=41, small=9)
     ranges = (-reach, reach)
-    paths = states[: job.choose("paths", full=12, small=3)]
+    paths = states[: job.choose("paths", full=5, small=3)]
     field = flow_field(
         flow,
         view,
@@ -159,10 +159,11 @@ def _draw_planes(planes: list[Plane]) -> "Figure":
 
     columns = 2
     rows = (len(planes) + 1) // columns
-    figure, axes = plt.subplots(rows, columns, figsize=(9.2, 4.3 * rows), layout="constrained")
+    figure, axes = plt.subplots(rows, columns, figsize=(9.2, 3.75 * rows), layout="constrained")
     for ax, plane in zip(axes.flat, planes, strict=True):
         draw_flow_field(plane.field, ax)
-        ax.set_title(f"{plane.title}, MSE {plane.valid:.2g}", loc="left", pad=24)
+        pad = 24 if ax.get_legend() else 6  # the legend stands above the axes
+        ax.set_title(f"{plane.title}, MSE {plane.valid:.2g}", loc="left", pad=pad)
         ax.set_aspect("equal")
         ax.grid(visible=False)
         ax.plot(*plane.outline.unbind(-1), color="#CC79A7", linewidth=1.6, linestyle="--")
