@@ -58,7 +58,7 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
     if bool((field.velocity != 0).any()):
         u, v = field.velocity.cpu().unbind(-1)
         ax.streamplot(
-            x, y, u.numpy(), v.numpy(), color=INK, linewidth=0.7, density=1.1, arrowsize=0.9
+            x, y, u.numpy(), v.numpy(), color=INK, linewidth=0.7, density=0.9, arrowsize=0.9
         )
     if field.points is not None:
         draw_points(field.points, field.stability, ax)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
+_LARGE_PNG = 300_000  # bytes, above which an image too gets fewer colours
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 _MARKER = 8  # points that take as much room as one marker
 
@@ -128,15 +129,18 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
         try:
             _rasterise_dense(figure)
             _plain_log_axes(figure)
+            images = any(ax.images for ax in figure.axes)
             for form in formats:
                 file = io.BytesIO()
                 # dates and the like would make every file another one
                 plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
-                figure.savefig(file, format=form, dpi=dpi, metadata=plain)
+                # smooth images look as good with fewer pixels, and lines stay lines
+                share = 2 if images and form != "png" else 1
+                figure.savefig(file, format=form, dpi=dpi // share, metadata=plain)
                 contents[form] = file.getvalue()
                 if form == "svg":
                     contents[form] = compact(contents[form])
-                elif form == "png" and not any(ax.images for ax in figure.axes):
+                elif form == "png" and (not images or len(contents[form]) > _LARGE_PNG):
                     contents[form] = _fewer_colours(file, dpi)
         finally:
             plt.close(figure)
@@ -144,7 +148,7 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
 
 
 def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
-    """Return a PNG with a palette of 256 colours, a third of the size; no eye sees it in plots."""
+    """Return a PNG with a palette of 256 colours, a third of the size; hardly seen in plots."""
     from PIL import Image
 
     small = io.BytesIO()

@@ -2,13 +2,12 @@
 
 import re
 
-_DECIMALS = re.compile(rb"(\.\d\d)\d+")
+_DECIMALS = re.compile(rb"(\.\d)\d+")
 _UNREAD = re.compile(rb'<g id="[^"]*"/>|<!--.*?-->|<metadata>.*?</metadata>', re.DOTALL)
 
 
 def compact(svg: bytes) -> bytes:
-    """Return an SVG by matplotlib exact to a hundredth of a point, with short names.
-
+    """Return an SVG by matplotlib exact to a tenth of a point, with short names.
     Names of parts that nothing refers to go, as do comments and metadata; styles that are written
     at each part become classes of a style sheet.
     """

