@@ -1,5 +1,11 @@
+import os
+
 import pytest
 import torch
+
+# Triton asks once, when it is imported, whether to run its kernels on the CPU.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -87,8 +87,11 @@ def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
     return spec.backend == "numba" or not explicit
 
 
-ROWS = [(s, options) for s in KERNELS for options in VARIANTS[s.cell] if serves(s, options)]
-"""Every kernel with each of its variants."""
+ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
+"""The kernels that run where the tests run; those for GPUs have tests of their own."""
+
+ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
+"""Every such kernel with each of its variants."""
 
 
 def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:

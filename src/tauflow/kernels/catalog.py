@@ -19,6 +19,7 @@ from .spec import KernelSpec
 from .torch_cfc import run_torch_cfc, run_torch_wired, torch_cfc_limits, torch_wired_limits
 from .torch_gated import gated_limits, run_elman, run_gru, run_lstm
 from .torch_ltc import run_torch_ltc, torch_ltc_limits
+from .triton_ltc import run_triton_ltc, triton_ltc_limits
 from .wired_cfc import run_wired, wired_limits
 
 KERNELS: tuple[KernelSpec, ...] = (
@@ -26,6 +27,9 @@ KERNELS: tuple[KernelSpec, ...] = (
     KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
+    KernelSpec(
+        LTCCell, "triton", triton_ltc_limits, run_triton_ltc, rtol=1e-5, atol=1e-5, device="cuda"
+    ),
     KernelSpec(LTCCell, "torch", torch_ltc_limits, run_torch_ltc, rtol=1e-5, atol=1e-5),
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),
     KernelSpec(CfCCell, "numba", cfc_limits, run_cfc, rtol=1e-5, atol=1e-5),

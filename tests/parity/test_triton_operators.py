@@ -1,0 +1,131 @@
+"""The Triton kernels as torch sees them: schemas, shapes, tracing, autocast, devices."""
+
+import pytest
+import torch
+from triton_rows import DEVICES, FIRST, calls, checked_memory, error, leaves, pull
+
+import tauflow
+from tauflow.kernels import KernelCall
+from tauflow.sequence import reference_loop
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytestmark = pytest.mark.parametrize("device", DEVICES)
+
+MODULES = [pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC")]
+
+
+@pytest.fixture(autouse=True)
+def _memory(device):
+    with checked_memory(device):
+        yield
+
+
+class Recorder(torch.overrides.TorchFunctionMode):
+    """Keeps the arguments of the library's own operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if str(function).startswith("tauflow."):
+            self.seen[function] = args
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("spec", "size", "options"), FIRST)
+def test_operators_keep_what_they_promise(spec, size, options, device):
+    call, _ = calls(spec, size, device, masked=True, **options)
+    with Recorder() as recorder:
+        spec.run(call)
+    assert recorder.seen
+    for operator, arguments in recorder.seen.items():
+        own = [
+            value.detach().requires_grad_(value.requires_grad)
+            if isinstance(value, torch.Tensor)
+            else value
+            for value in arguments
+        ]
+        torch.library.opcheck(operator, own, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_compiled_modules_have_no_graph_break(module, options, device):
+    torch.manual_seed(0)
+    rnn = module(3, 5, backend="triton", **options).to(device)
+    x = torch.randn(3, 4, 3, device=device, requires_grad=True)
+    dt = torch.rand(3, 4, device=device)
+    mask = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1], [0, 1, 1, 0]], device=device).bool()
+    torch._dynamo.reset()
+    compiled = torch.compile(rnn, fullgraph=True, backend="aot_eager")
+    wanted = [x, *rnn.parameters()]
+    results = []
+    for run in (rnn, compiled):
+        y, h = run(x, dt=dt, mask=mask)
+        results.append([y, h, *torch.autograd.grad(pull(y, h), wanted)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_autocast_rounds_no_more_than_the_reference(module, options, device):
+    torch.manual_seed(0)
+    rnn = module(3, 5, backend="triton", **options)
+    reference = module(3, 5, backend="reference", **options)
+    reference.load_state_dict(rnn.state_dict())
+    x, dt = torch.randn(3, 4, 3), torch.rand(3, 4)
+    exact, _ = reference.double()(x.double(), dt=dt.double())
+    rounded = {}
+    for name, one in (("reference", reference.float()), ("triton", rnn)):
+        one.to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            y, _ = one(x.to(device), dt=dt.to(device))
+        loss = y.square().sum()
+        gradients = torch.autograd.grad(loss, list(one.parameters()))
+        assert all(gradient.dtype is torch.float32 for gradient in gradients)
+        rounded[name] = y
+    assert rounded["triton"].dtype is rounded["reference"].dtype
+    assert error(rounded["triton"], exact) < max(2 * error(rounded["reference"], exact), 1e-5)
+
+
+@pytest.mark.parametrize(("spec", "size", "options"), FIRST)
+def test_a_second_derivative_is_refused(spec, size, options, device):
+    call, _ = calls(spec, size, device, **options)
+    y, last = spec.run(call)
+    (to_x,) = torch.autograd.grad(pull(y, last), call.x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        torch.autograd.grad(to_x.sum(), call.x)
+
+
+@pytest.mark.parametrize(("spec", "size", "options"), FIRST)
+def test_a_sequence_may_be_split(spec, size, options, device):
+    call, double = calls(spec, size, device, masked=True, **options)
+    h, outputs = call.h, []
+    for steps in (slice(0, 1), slice(1, None)):
+        part = (call.x[:, steps], h, call.dt[:, steps], call.mask[:, steps])
+        y, h = spec.run(KernelCall(call.cell, *part))
+        outputs.append(y)
+    y = torch.cat(outputs, dim=1)
+    to = torch.autograd.grad(pull(y, h), leaves(call))
+    expected_y, expected_h = reference_loop(double)
+    expected = torch.autograd.grad(pull(expected_y, expected_h), leaves(double))
+    assert error(y, expected_y) < 1e-5
+    assert max(map(error, to, expected)) < 1e-4
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_auto_takes_triton_on_a_gpu_without_waiting_for_it(module, options, device):
+    if device != "cuda":
+        pytest.skip(reason="only a GPU runs beside the host")
+    rnn = module(3, 5, **options).to(device)
+    x = torch.randn(3, 4, 3, device=device, requires_grad=True)
+    dt = torch.rand(3, 4, device=device)
+    mask = torch.ones(3, 4, dtype=torch.bool, device=device)
+    rnn(x, dt=dt, mask=mask)[0].sum().backward()  # compiles
+    torch.use_deterministic_algorithms(False)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        rnn(x, dt=dt, mask=mask)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
