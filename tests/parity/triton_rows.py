@@ -1,5 +1,6 @@
 """The options and sizes under which the Triton kernels are tested, and where they run."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -85,12 +86,10 @@ def values_and_gradients(run, call: KernelCall) -> list[Tensor]:
 
 
 def error(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest error in units of the largest expected entry, or of 1 where all are small.
-
-    NaN where there is one.
-    """
+    """Return the largest error in units of the largest expected entry; infinite if there is NaN."""
     unit = max(1e-3, expected.abs().max().item())
-    return (actual.cpu().double() - expected.double()).abs().max().item() / unit
+    largest = (actual.cpu().double() - expected.double()).abs().max().item() / unit
+    return largest if math.isfinite(largest) else math.inf
 
 
 @contextmanager
