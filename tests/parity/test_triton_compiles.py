@@ -16,8 +16,8 @@ pytestmark = [
     ),
 ]
 
-SPILLS = 64
-"""Bytes that a thread may keep in the cache at most: a few numbers used once per step."""
+SPILLS = 400
+"""Bytes that a thread may keep in the cache at most: numbers used once per step or less."""
 
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that one program may take, by compute capability."""
@@ -33,5 +33,7 @@ def test_kernels_fit_the_processors(capability, tmp_path):
     found = json.loads(run.stdout)
     assert len(found) > 20
     assert {name: use for name, use in found.items() if use["spills"] > SPILLS} == {}
-    assert all(use["shared"] <= SHARED[capability] for use in found.values())
+    room = SHARED[capability]
+    assert {name: use for name, use in found.items() if use["shared"] > room} == {}
+    assert {n: u for n, u in found.items() if u["shared"] > u.get("planned", room)} == {}
     assert all(0 < use["registers"] <= 255 for use in found.values())

@@ -11,7 +11,12 @@ from tauflow.sequence import reference_loop
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
-MODULES = [pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC")]
+MODULES = [
+    pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC"),
+    pytest.param(tauflow.CfC, {"backbone_units": 9}, id="CfC"),
+    pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
+    pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
+]
 
 
 @pytest.fixture(autouse=True)

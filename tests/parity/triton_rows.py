@@ -10,7 +10,7 @@ import torch
 from kernel_variants import example
 from torch import Tensor
 
-from tauflow.cells import LTCCell
+from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.triton_limits import INTERPRETED
 
@@ -39,14 +39,67 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
         ((2, 3, 65), {"substeps": 2, "epsilon": 0.1}),
         ((3, 1, 129), {"substeps": 1, "sparsity": 0.8, "input_mapping": "linear"}),
     ],
+    CfCCell: [
+        ((1, 1, 1), {"backbone_units": 1}),
+        ((3, 4, 5), {"backbone_units": 9}),
+        ((17, 2, 3), {"backbone_layers": 0}),
+        ((2, 3, 17), {"mode": "pure", "backbone_units": 4}),
+        ((2, 3, 5), {"mode": "pure", "backbone_layers": 0}),
+        ((2, 3, 5), {"mode": "no_gate", "backbone_layers": 2, "backbone_units": 17}),
+        ((2, 3, 4), {"backbone_layers": 3, "backbone_units": 5, "backbone_activation": "silu"}),
+        ((2, 3, 4), {"backbone_layers": 4, "backbone_units": 5, "backbone_activation": "gelu"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "relu", "activation": "identity"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "tanh", "time_bias": False}),
+        ((2, 3, 4), {"backbone_layers": 0, "activation": "lecun_tanh", "time_bias": False}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "sigmoid", "time_sign": 1}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "hardtanh"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "gelu", "mode": "no_gate"}),
+        (
+            (2, 3, 4),
+            {"backbone_units": 9, "activation": "sigmoid", "backbone_activation": "identity"},
+        ),
+    ],
+    MixedMemoryCell: [
+        ((3, 4, 5), {"backbone_units": 9}),
+        ((17, 1, 5), {"backbone_units": 9, "form": "state", "forget_bias": -0.5}),
+        ((2, 3, 17), {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"}),
+        (
+            (2, 3, 5),
+            {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
+        ),
+        ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
+        ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
+        ((2, 3, 5), {"backbone_layers": 1, "mode": "pure", "form": "state"}),
+    ],
 }
 """Sizes B, T, N with options: tiles of several sequences, of one block of synapses and of more."""
 
+TRITON = [spec for spec in KERNELS if spec.backend == "triton"]
+"""The kernels; of a closed form, the one that takes all steps at once comes first."""
+
+
+def stays_on_chip(spec: KernelSpec, options: Options) -> bool:
+    """Whether a kernel that keeps all weights on the chip has room for as many layers."""
+    layers = options.get("backbone_layers", 1)
+    return layers <= 3 and (spec.cell is not MixedMemoryCell or layers > 0)
+
+
+def is_stepped(spec: KernelSpec) -> bool:
+    """Whether a kernel runs step by step, with any weights."""
+    return spec.run.__name__.endswith("stepped")
+
+
+def name_of(spec: KernelSpec) -> str:
+    return spec.run.__name__.removeprefix("run_triton_")
+
+
 ROWS = [
-    pytest.param(spec, size, options, id="-".join(map(str, [spec.cell.__name__, *size, *options])))
-    for spec in KERNELS
-    if spec.backend == "triton"
+    pytest.param(
+        spec, size, options, id="-".join([name_of(spec), *map(str, (*size, *options.values()))])
+    )
+    for spec in TRITON
     for size, options in OPTIONS[spec.cell]
+    if is_stepped(spec) or stays_on_chip(spec, options)
 ]
 FIRST = [row for row in ROWS if row.values[1] == (3, 4, 5)]
 """One row of each kernel, where the options do not matter."""

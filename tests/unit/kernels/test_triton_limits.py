@@ -1,13 +1,16 @@
 """What the Triton kernels refuse, in their own words, and that they are never chosen on a CPU."""
 
+import re
+
 import pytest
 import torch
 from torch.func import vmap
 
 import tauflow
-from tauflow.cells import LTCCell
+from tauflow.cells import CfCCell, LTCCell
 from tauflow.errors import BackendError
 from tauflow.kernels import KERNELS, KernelCall, pick, triton_limits
+from tauflow.kernels.triton_cfc_plan import CorePlan, precision_of
 from tauflow.kernels.triton_limits import batch_tile, power_of_two
 from tauflow.kernels.triton_ltc_plan import StepPlan, chunks_of
 
@@ -121,3 +124,48 @@ def test_chunks_cover_all_rows_once(rows, tiles):
 def test_small_batches_are_spread_out():
     device = torch.device("cpu")  # two programs at once, says the interpreter
     assert [batch_tile(batch, device, 8) for batch in (1, 2, 3, 5, 100)] == [1, 1, 2, 4, 8]
+
+
+@HERE
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"backbone_units": 64}, None),
+        ({"backbone_units": 512}, r"take \d+ KB of shared memory in float32 \(tf32x3\)"),
+        ({"backbone_units": 9, "backbone_layers": 4}, "at most 3 backbone layers"),
+    ],
+)
+def test_wide_closed_forms_run_step_by_step(options, reason):
+    served = call(CfCCell, **options)
+    at_once, stepped = (row for row in KERNELS if (row.cell, row.backend) == (CfCCell, "triton"))
+    assert pick(served, "triton") is (at_once if reason is None else stepped)
+    assert stepped.why_not(served) is None
+    if reason is not None:
+        assert re.search(reason, at_once.why_not(served))
+
+
+@pytest.mark.parametrize("size", [1, 16, 33, 64, 200])
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+@pytest.mark.parametrize("memory", [None, "input", "state"])
+def test_weights_are_counted_in_whole_tiles(size, layers, memory):
+    plan = CorePlan.of(
+        layers, 4, size, size, memory=memory is not None, reads_state=memory == "input"
+    )
+    tile = max(16, power_of_two(size))
+    matrices = 4 + layers + (4 if memory else 0) + (1 if memory == "input" and layers else 0)
+    assert (plan.matrices, plan.weights) == (matrices, matrices * tile * tile)
+    full = plan.shared_bytes(torch.float32, "tf32x3")
+    assert (
+        full > plan.shared_bytes(torch.float32, "tf32") > plan.shared_bytes(torch.bfloat16, "ieee")
+    )
+    assert full > 8 * plan.weights
+
+
+def test_products_follow_torch():
+    assert precision_of(torch.float32) == "tf32x3"
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert precision_of(torch.float32) == "tf32"
+    finally:
+        torch.set_float32_matmul_precision(before)
