@@ -1,4 +1,4 @@
-"""``python -m benchmarks cpu``, ``gpu``, ``growth``, ``zoo`` or ``fixed-points``: how fast it is here."""
+"""``python -m benchmarks cpu``, ``gpu``, ``growth``, ``zoo``, ``fixed-points``: how fast it is."""
 
 import argparse
 
