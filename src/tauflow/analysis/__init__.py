@@ -3,10 +3,12 @@
 from .approximation import Approximation, AutonomousLTC, approximate_system
 from .attractors import ContinuousAttractor, continuous_attractor
 from .bounds import LTCBounds, LTCCertificate, certify_ltc, ltc_bounds
+from .capacity import CapacityCurve, Separation, capacity_curve, separable_fraction, separate
 from .closed_form import CLOSED_FORMS, ClosedFormTrace, closed_form
 from .closed_form_bound import ClosedFormTightness, closed_form_tightness, worst_signal
 from .driven_paths import PATH_SOLVERS, PathSettings
 from .dynamical_systems import SYSTEMS, DynamicalSystem
+from .expressivity import NoiseFit, NoiseRow, fit_noise, noise_sweep
 from .fixed_points import (
     KIM_2023,
     FixedPoints,
@@ -25,10 +27,20 @@ from .gradient_methods import (
 )
 from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
 from .loss_surface import LossSurface, loss_surface
+from .mean_field import (
+    CriticalCurve,
+    MeanField,
+    RandomODE,
+    correlation,
+    critical_curve,
+    mean_field,
+    relu_correlation,
+)
 from .newton import Roots, find_roots
 from .plots import draw_wiring
 from .plots_approximation import draw_approximation, draw_approximation_errors
 from .plots_closed_form import draw_closed_form, draw_tightness
+from .plots_expressivity import draw_capacity, draw_noise_fits, draw_noise_sweep
 from .plots_flow import (
     draw_abscissas,
     draw_explained_variance,
@@ -38,6 +50,7 @@ from .plots_flow import (
 )
 from .plots_gradient import draw_gradient_flow, draw_gradient_methods, draw_loss_surfaces
 from .plots_saliency import draw_saliency
+from .plots_spectra import draw_critical_curves, draw_modes, draw_spectra
 from .plots_trajectory import (
     draw_latent_trajectories,
     draw_length_comparison,
@@ -59,7 +72,16 @@ from .random_networks import (
     draw_networks,
 )
 from .saliency import Saliency, SaliencyUnderNoise, saliency_under_noise, visual_backprop
+from .spectra import (
+    GATED_NETWORKS,
+    MeasuredRadius,
+    Spectrum,
+    gating_spectrum,
+    measured_radius,
+    sample_network,
+)
 from .trajectory_length import (
+    DepthSummary,
     LatentTrajectory,
     LengthStudy,
     TrajectoryLengths,
@@ -71,6 +93,7 @@ from .trajectory_length import (
 
 __all__ = [
     "CLOSED_FORMS",
+    "GATED_NETWORKS",
     "GRADIENT_METHODS",
     "KIM_2023",
     "PATH_SOLVERS",
@@ -78,9 +101,12 @@ __all__ = [
     "SYSTEMS",
     "Approximation",
     "AutonomousLTC",
+    "CapacityCurve",
     "ClosedFormTightness",
     "ClosedFormTrace",
     "ContinuousAttractor",
+    "CriticalCurve",
+    "DepthSummary",
     "DynamicalSystem",
     "FixedPoints",
     "Flow",
@@ -94,15 +120,22 @@ __all__ = [
     "LengthComparison",
     "LengthStudy",
     "LossSurface",
+    "MeanField",
+    "MeasuredRadius",
     "NetworkLaw",
+    "NoiseFit",
+    "NoiseRow",
     "PathSettings",
     "PrincipalComponents",
     "Projection",
     "Quartiles",
     "RandomNetworks",
+    "RandomODE",
     "Roots",
     "Saliency",
     "SaliencyUnderNoise",
+    "Separation",
+    "Spectrum",
     "System",
     "Trajectories",
     "TrajectoryLengths",
@@ -110,6 +143,7 @@ __all__ = [
     "approximate_system",
     "arc_length",
     "as_flow",
+    "capacity_curve",
     "certify_ltc",
     "circular_input",
     "closed_form",
@@ -117,10 +151,14 @@ __all__ = [
     "compare_gradient_methods",
     "compare_with_bounds",
     "continuous_attractor",
+    "correlation",
+    "critical_curve",
     "draw_abscissas",
     "draw_approximation",
     "draw_approximation_errors",
+    "draw_capacity",
     "draw_closed_form",
+    "draw_critical_curves",
     "draw_explained_variance",
     "draw_flow_field",
     "draw_gradient_flow",
@@ -129,27 +167,40 @@ __all__ = [
     "draw_length_comparison",
     "draw_length_study",
     "draw_loss_surfaces",
+    "draw_modes",
     "draw_networks",
+    "draw_noise_fits",
+    "draw_noise_sweep",
     "draw_points",
     "draw_saliency",
+    "draw_spectra",
     "draw_study_variance",
     "draw_tightness",
     "draw_trajectories",
     "draw_wiring",
     "find_fixed_points",
     "find_roots",
+    "fit_noise",
     "flow_field",
     "follow",
+    "gating_spectrum",
     "gradient_flow",
     "length_lower_bound",
     "length_study",
     "loss_surface",
     "ltc_bounds",
+    "mean_field",
+    "measured_radius",
+    "noise_sweep",
     "output_projection",
     "principal_components",
     "principal_scores",
     "quartile_table",
+    "relu_correlation",
     "saliency_under_noise",
+    "sample_network",
+    "separable_fraction",
+    "separate",
     "trajectory_lengths",
     "visited_states",
     "visual_backprop",

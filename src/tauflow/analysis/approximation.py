@@ -94,7 +94,7 @@ def approximate_system(
     system: str | DynamicalSystem,
     neurons: Sequence[int] = (1, 4, 16, 64),
     *,
-    trajectories: int = 256,
+    trajectories: int = 1024,
     held_out: int = 32,
     points: int = 50,
     span: float | None = None,

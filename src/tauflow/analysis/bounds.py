@@ -124,8 +124,8 @@ def ltc_bounds(module: nn.Module) -> LTCBounds:
 
 def certify_ltc(
     module: nn.Module,
-    x: Float[Tensor, "B T I"],
-    hx: Float[Tensor, "B N"] | None = None,
+    x: Tensor,
+    hx: Tensor | None = None,
     *,
     dt: Tensor | float | None = None,
     t: Tensor | None = None,
@@ -134,8 +134,8 @@ def certify_ltc(
 
     Args:
         module: an LTC or NeuronalLTC, its cell, or a model around it.
-        x: inputs, of any size.
-        hx: states to start from.
+        x: inputs of any size, (B, T, I) or (T, I).
+        hx: states to start from, (B, N).
         dt: gaps; by default 1.
         t: absolute times instead.
     """

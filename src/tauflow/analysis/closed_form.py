@@ -91,8 +91,8 @@ class ClosedFormTrace:
 @torch.no_grad()
 def closed_form(
     module: nn.Module,
-    x: Float[Tensor, "B T I"],
-    hx: Float[Tensor, "B N"] | None = None,
+    x: Tensor,
+    hx: Tensor | None = None,
     *,
     form: str = "exponential",
     presynaptic: str = "recorded",
@@ -105,8 +105,8 @@ def closed_form(
 
     Args:
         module: an LTC, its cell, or a model around it; any wiring.
-        x: inputs, best ones the network was not trained on.
-        hx: states to start from.
+        x: inputs, (B, T, I) or (T, I), best ones the network was not trained on.
+        hx: states to start from, (B, N).
         form: one of :data:`CLOSED_FORMS`.
         presynaptic: what synapses between neurons read. ``"recorded"``: the network's states, as in
             Algorithm 1; within gaps they are taken as linear. ``"own"``: what the closed form found

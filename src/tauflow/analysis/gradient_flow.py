@@ -83,12 +83,12 @@ class GradientFlow:
 
 def gradient_flow(
     module: nn.Module,
-    x: Float[Tensor, "B T I"],
-    hx: Float[Tensor, "B S"] | None = None,
+    x: Tensor,
+    hx: Tensor | None = None,
     *,
     dt: Tensor | float | None = None,
     t: Tensor | None = None,
-    observed: Bool[Tensor, "B T I"] | None = None,
+    observed: Tensor | None = None,
     epsilon: float = 0.01,
     convention: str = "absolute",
 ) -> GradientFlow:
@@ -98,11 +98,11 @@ def gradient_flow(
 
     Args:
         module: a cell, a sequence module of one layer and direction, or a model around one.
-        x: inputs.
-        hx: states to start from.
+        x: inputs, (B, T, I) or (T, I).
+        hx: states to start from, (B, S).
         dt: gaps; by default 1.
         t: absolute times instead.
-        observed: which features were measured, for cells that model that.
+        observed: (B, T, I) bool, which features were measured, for cells that model that.
         epsilon: how far below 1 a sum must be to count as vanishing.
         convention: ``"absolute"`` sums absolute entries, ``"printed"`` follows the paper.
     """

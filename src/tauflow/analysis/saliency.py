@@ -19,8 +19,7 @@ as 0.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Protocol, cast
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float
@@ -32,31 +31,18 @@ from tauflow.checks import boolean, floating, shape_error, within
 from tauflow.errors import ArgumentError
 
 
-class ConvolutionalPart(Protocol):
-    """What is looked through: :class:`tauflow.models.ConvolutionalHead`, or a module like it.
-
-    Args:
-        image_size: channels, height and width of an image.
-        activation: name of the function after each convolution.
-        convolutions: convolutions without padding, the first one reading the image.
-    """
-
-    image_size: tuple[int, ...]
-    activation: str
-    convolutions: nn.ModuleList
-
-
 @dataclass(frozen=True, eq=False)
 class Saliency:
     """Masks of images, and what they were made of.
 
     Args:
         masks: one per image, without the channels' axis; from 0 to 1 if normalised.
-        features: each layer's features averaged over channels, the first layer first.
+        features: each layer's features averaged over channels, (*batch, Y, X) with the layer's own
+            Y and X, the first layer first.
     """
 
     masks: Float[Tensor, "*batch H W"]
-    features: tuple[Float[Tensor, "*batch Y X"], ...]
+    features: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,17 +131,27 @@ def saliency_under_noise(
     return SaliencyUnderNoise(clean, noisy, correlation)
 
 
-def _head_of(model: nn.Module) -> ConvolutionalPart:
+@dataclass(frozen=True, eq=False)
+class _Head:
+    """What is read of a :class:`tauflow.models.ConvolutionalHead`, or of a module like it."""
+
+    image_size: tuple[int, ...]
+    activation: str
+    convolutions: nn.ModuleList
+
+
+def _head_of(model: nn.Module) -> _Head:
+    names = [field.name for field in fields(_Head)]
     for module in (model, getattr(model, "head", None)):
-        if all(hasattr(module, name) for name in ConvolutionalPart.__annotations__):
-            return cast(ConvolutionalPart, module)
+        if all(hasattr(module, name) for name in names):
+            return _Head(**{name: getattr(module, name) for name in names})
     raise ArgumentError(
         f"visual_backprop: {type(model).__name__} has no convolutional head. Pass a "
         "ConvolutionalSequenceModel or its head."
     )
 
 
-def _check_images(head: ConvolutionalPart, images: Tensor) -> None:
+def _check_images(head: _Head, images: Tensor) -> None:
     floating("visual_backprop", images=images)
     if images.ndim < 3 or tuple(images.shape[-3:]) != head.image_size:
         wanted = ", ".join(map(str, head.image_size))
@@ -166,7 +162,7 @@ def _check_images(head: ConvolutionalPart, images: Tensor) -> None:
         raise ArgumentError("visual_backprop: the head has no convolutions to look through.")
 
 
-def _averaged_features(head: ConvolutionalPart, images: Tensor) -> list[Tensor]:
+def _averaged_features(head: _Head, images: Tensor) -> list[Tensor]:
     """Return each layer's features averaged over channels, (N, 1, Y, X)."""
     act, averages = activation(head.activation), []
     for convolution in head.convolutions:

@@ -50,6 +50,29 @@ class LatentTrajectory:
     scores: Float[Tensor, "n P 2"]
 
 
+@dataclass(frozen=True)
+class DepthSummary:
+    """Computational depths of many networks.
+
+    Neurons with a tiny time constant make some networks very stiff (see the released law of tau in
+    :class:`NetworkLaw`), so that the mean follows a few of them; the median and the quartiles are
+    the stable numbers.
+
+    Args:
+        mean: the mean.
+        std: the standard deviation, divided by the number of networks.
+        median: the median.
+        low: the lower quartile.
+        high: the upper quartile.
+    """
+
+    mean: float
+    std: float
+    median: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True, eq=False)
 class TrajectoryLengths:
     """Lengths of the latent trajectories of one model, over many random networks.
@@ -97,6 +120,14 @@ class TrajectoryLengths:
         if one_of(("released", "paper"), convention=convention) == "released":
             return self.output_points.double() / samples
         return self.accepted.double() / (samples - 1)
+
+    def depth_summary(self, convention: str = "released") -> DepthSummary:
+        """Summarise the depths of all networks, as Table 2 of the paper and more robustly."""
+        depth = self.depth(convention)
+        shares = torch.tensor([0.25, 0.5, 0.75], dtype=depth.dtype)
+        low, median, high = depth.quantile(shares).tolist()
+        std = float(depth.std(correction=0))
+        return DepthSummary(float(depth.mean()), std, median, low, high)
 
 
 @dataclass(frozen=True, eq=False)

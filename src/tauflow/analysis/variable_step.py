@@ -89,10 +89,10 @@ PAIRS: Registry[EmbeddedPair] = Registry("pair", {pair.name: pair for pair in (O
 
 @dataclass(frozen=True, eq=False)
 class SolverPath:
-    """Every output point of a solve; how many there are differs from row to row.
+    """Every output point of a solve.
 
     Args:
-        t: times of each row, (P,), the start included.
+        t: times of each row, (P,), the start included; P differs from row to row.
         y: states of each row, (P, S).
         accepted: steps that each row took, (B,).
         rejected: steps that each row tried in vain, (B,).
@@ -100,8 +100,8 @@ class SolverPath:
         refine: output points per step.
     """
 
-    t: tuple[Float[Tensor, " P"], ...]
-    y: tuple[Float[Tensor, "P S"], ...]
+    t: tuple[Tensor, ...]
+    y: tuple[Tensor, ...]
     accepted: Int[Tensor, " B"]
     rejected: Int[Tensor, " B"]
     converged: Bool[Tensor, " B"]
@@ -119,7 +119,7 @@ def solve_variable_step(
     atol: float = 1e-6,
     max_step: float | None = None,
     refine: int | None = None,
-    max_steps: int = 1_000_000,
+    max_steps: int = 100_000,
 ) -> SolverPath:
     """Integrate ``dy/dt = field(t, y)`` from 0 to ``span`` and return every output point.
 

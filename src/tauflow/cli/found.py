@@ -22,7 +22,7 @@ def print_search(found: Search) -> None:
         headers,
         [_cells(point, names, found) for point in found.points],
         title=f"{found.experiment.title}: {table.title(found.row)}",
-        caption=f"Validation {table.unit(metric)} at the selected epoch, the best first.",
+        caption=f"Validation {table.unit(found.metric)} at the selected epoch, the best first.",
         numbers=range(len(headers)),
     )
     if found.best is None:
@@ -33,9 +33,8 @@ def print_search(found: Search) -> None:
     if not tests:
         tests = [record.test for record in found.best.records if record.test is not None]
     if tests:
-        published = found.row.published
         ours = table.show_spread(*table.summarise(tests, found.experiment.ddof), len(tests), metric)
-        theirs = table.show_published(published, metric)
+        theirs = table.show_published(found.row.published, metric)
         say(f"Test {table.unit(metric)} of the chosen: {ours}, published {theirs}")
 
 
@@ -45,7 +44,7 @@ def _cells(point: Point, names: list[str], found: Search) -> list[str]:
     seconds = [record.seconds_per_epoch or 0.0 for record in point.records]
     return [
         *(str(point.settings.get(name, "–")) for name in names),
-        table.show_number(point.score, found.row.metric),
+        table.show_number(point.score, found.metric),
         ", ".join(dict.fromkeys(epochs)) or "–",
         f"{sum(seconds) / len(seconds):.3g} s" if seconds else "–",
     ]

@@ -12,6 +12,9 @@ from .output import print_markdown, print_table, say
 
 _INPUTS, _NEURONS = 18, 64
 _SHORT = {"missing features": "missing", "one output per sequence": "one output"}
+_DATA_LEGEND = """\
+by option: an option of the loader decides. What is not here comes with 'tauflow data get NAME', or
+with the first run that needs it."""
 _LEGEND = """\
 I: input features. N: neurons, or latent dimensions. takes: with default options; missing: features
 marked by observed; wiring: in place of N; one output: per sequence, none per step.
@@ -58,11 +61,32 @@ def _year(paper: str) -> str:
 
 def print_data() -> None:
     """Print the catalog of data sets, and which can be loaded without the network."""
-    rows = []
-    for name, card in catalog.DATASETS.items():
-        here = "here" if catalog.available(name) else f"tauflow data get {name}"
-        rows.append((name, card.title, " / ".join(map(str, card.sizes)), card.licence, here))
-    print_table(("name", "data set", "train / valid / test", "licence", "on this machine"), rows)
+    rows = [
+        (name, card.title, _sizes(card.sizes), card.licence, _place(name))
+        for name, card in catalog.DATASETS.items()
+    ]
+    print_table(
+        ("name", "data set", "sequences:\ntrain/valid/test", "licence", "on this\nmachine"),
+        rows,
+        numbers=(2, 4),
+        whole=(0, 2, 4),
+    )
+    say(_DATA_LEGEND)
+
+
+def _sizes(sizes: tuple[int, int, int]) -> str:
+    """Return the sizes of the parts; a set that has several protocols has none of its own."""
+    return "/".join(map(str, sizes)) if any(sizes) else "by option"
+
+
+def _place(name: str) -> str:
+    """Say whether a data set is here, and how large its files are."""
+    size = catalog.bytes_here(name)
+    if size is None:
+        return "no"
+    if not catalog.DATASETS[name].files:
+        return "generated"
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
 def get(name: str) -> None:

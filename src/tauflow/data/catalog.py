@@ -94,6 +94,19 @@ def available(name: str, root: str | Path | None = None) -> bool:
     return not card.files or store.find(card, root) is not None
 
 
+def bytes_here(name: str, root: str | Path | None = None) -> int | None:
+    """Return how large the files of a data set are that are here; ``None`` if they are not.
+
+    Generated data have no files, 0 bytes.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    card = DATASETS[name]
+    files = store.held_files(card, root) if card.files else []
+    return None if card.files and not files else sum(file.stat().st_size for file in files)
+
+
 def get(name: str, root: str | Path | None = None) -> Path | None:
     """Fetch and verify a data set, unless it is here already.
 

@@ -51,6 +51,13 @@ def find(card: DatasetCard, root: str | Path | None = None) -> Path | None:
     return next((place for place in places(card, root) if _held(card, place) is not None), None)
 
 
+def held_files(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
+    """Return the files of a data set that are here, without opening them; none unless all are."""
+    folder = find(card, root)
+    files = None if folder is None else _held(card, folder)
+    return [] if folder is None or files is None else [folder / name for name in sorted(files)]
+
+
 def locate(
     card: DatasetCard, root: str | Path | None = None, *, download: bool = True
 ) -> list[Path]:

@@ -133,8 +133,8 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
 
     scale = 100.0 if metric in FRACTIONS else 1.0
     for key, colour, name in (("valid", ORANGE, "validation"), ("test", BLUE, "test")):
-        series = [[row[key] for row in record.history] for record in panel.records]
-        series = [values for values in series if values and None not in values]
+        series = [_scores(record, key) for record in panel.records]
+        series = [values for values in series if not all(map(math.isnan, values))]
         if not series:
             continue
         columns = list(zip(*series, strict=False))
@@ -161,6 +161,11 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if metric not in FRACTIONS:
         _log_axis(axes)
+
+
+def _scores(record: RunRecord, key: str) -> list[float]:
+    """Return a score after every epoch, NaN where there is none: the curve has a gap there."""
+    return [math.nan if row[key] is None else row[key] for row in record.history]
 
 
 def _log_axis(axes: "Axes") -> None:

@@ -20,6 +20,7 @@ from .grid import Settings, points, read_grid, show
 from .results import RunRecord
 from .run import Job, job_of, load_part
 from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
+from .search import selected_by, validation_score
 from .spec import Experiment, ModelSpec, Row
 
 Grids = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -33,7 +34,7 @@ class Point:
         settings: its values by dotted name.
         row: the row with these settings.
         records: its finished runs, by seed.
-        score: mean over the seeds of the validation score at the selected epoch; ``None`` as long
+        score: mean over the seeds of the validation score that selected the epoch; ``None`` as long
             as a seed is missing.
     """
 
@@ -50,6 +51,7 @@ class Search:
     Args:
         experiment: the table.
         row: the row as it stands in the table.
+        metric: what was selected by, which a recipe may set apart with ``select_by``.
         points: every point, the best first, those without a score last.
         best: the chosen point; ``None`` while a point is left to run, or if all failed.
         confirmed: finished runs of the best point with the seeds asked for.
@@ -58,6 +60,7 @@ class Search:
 
     experiment: Experiment
     row: Row
+    metric: str
     points: tuple[Point, ...]
     best: Point | None
     confirmed: tuple[RunRecord, ...] = ()
@@ -110,7 +113,6 @@ def grid_search(
     at_least(1, seeds=seeds)
     at_least(0, confirm=confirm)
     base = _only(experiment, row)
-    better = METRICS[base.metric].higher_is_better
     rows = _rows(base, _points(base, grid))
     _check_validation(base, data_dir)
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
@@ -120,16 +122,24 @@ def grid_search(
         for settings, varied in rows
         for seed in range(seeds)
     ]
+    metric = _metric(wanted)
+    known = finished(path)
     outcome = run_jobs(wanted, path, effort)
     found = _scored(experiment, rows, seeds, epochs, path)
-    ranked = sorted(found, key=lambda p: _rank(p.score, better))
+    ranked = sorted(found, key=lambda p: _rank(p.score, METRICS[metric].higher_is_better))
     done = not outcome.unfinished and ranked[0].score is not None
-    result = Search(experiment, base, tuple(ranked), ranked[0] if done else None, (), outcome)
+    best = ranked[0] if done else None
+    result = Search(experiment, base, metric, tuple(ranked), best, (), outcome)
     if result.best is None or not confirm:
         return result
-    if budget is not None:
-        effort = replace(effort, budget=max(budget - (time.monotonic() - began), 1e-6))
-    return _confirm(result, confirm, epochs, path, effort)
+    jobs_left = [
+        job_of(experiment, result.best.row, seed, epochs=epochs) for seed in range(confirm)
+    ]
+    spent, advance = time.monotonic() - began, all(job.key in known for job in wanted)
+    outcome = outcome.then(run_jobs(jobs_left, path, effort, spent=spent, advance=advance))
+    known = finished(path)
+    confirmed = tuple(known[job.key] for job in jobs_left if job.key in known)
+    return replace(result, confirmed=confirmed, outcome=outcome)
 
 
 def _only(experiment: Experiment, name: str) -> Row:
@@ -185,7 +195,7 @@ def with_settings(row: Row, settings: Settings) -> Row:
         model = replace(row.model, **places, options={**row.model.options, **options})
     except (TauflowError, TypeError) as error:
         raise SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}") from error
-    return replace(row, recipe=recipe, model=model)
+    return replace(row, recipe=recipe, model=model, search=())
 
 
 def _check_validation(row: Row, data_dir: Path | None) -> None:
@@ -194,6 +204,16 @@ def _check_validation(row: Row, data_dir: Path | None) -> None:
             f"{row.part.dataset!r} has no validation part to select by. Choose a row of another "
             "data set, or an option of this one that sets sequences aside."
         )
+
+
+def _metric(jobs: Sequence[Job]) -> str:
+    metrics = sorted({selected_by(job) for job in jobs})
+    if len(metrics) > 1:
+        raise SpecificationError(
+            f"points that are selected by different metrics, {', '.join(metrics)}, cannot be "
+            "compared. Give recipe.select_by a single value."
+        )
+    return metrics[0]
 
 
 def _job(
@@ -212,9 +232,11 @@ def _scored(
     known = finished(path)
     found = []
     for settings, row in rows:
-        keys = [_job(experiment, row, settings, seed, epochs).key for seed in range(seeds)]
-        records = tuple(known[key] for key in keys if key in known)
-        scores = [record.valid for record in records if record.valid is not None]
+        jobs = [_job(experiment, row, settings, seed, epochs) for seed in range(seeds)]
+        runs = [(job, known[job.key]) for job in jobs if job.key in known]
+        records = tuple(record for _, record in runs)
+        values = [validation_score(job, record) for job, record in runs]
+        scores = [value for value in values if value is not None]
         score = statistics.fmean(scores) if len(scores) == seeds else None
         found.append(Point(settings, row, records, score))
     return found
@@ -225,14 +247,3 @@ def _rank(score: float | None, higher_is_better: bool) -> tuple[bool, float]:
     if score is None:
         return True, 0.0
     return False, -score if higher_is_better else score
-
-
-def _confirm(found: Search, seeds: int, epochs: int | None, path: Path, effort: Effort) -> Search:
-    assert found.best is not None, "there is something to confirm"
-    row = found.best.row
-    wanted = [job_of(found.experiment, row, seed, epochs=epochs) for seed in range(seeds)]
-    outcome = run_jobs(wanted, path, effort)
-    known = finished(path)
-    records = tuple(known[job.key] for job in wanted if job.key in known)
-    failures = (*found.outcome.failures, *outcome.failures)
-    return replace(found, confirmed=records, outcome=replace(outcome, failures=failures))

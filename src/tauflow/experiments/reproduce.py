@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tauflow.checks import at_least
 
 from . import results
 from .results import DONE, RunRecord
-from .run import job_of
-from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
+from .run import Job, job_of
+from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
 from .search import best_setting, search_jobs
 from .spec import READY, Experiment, Row, Setting
 
@@ -102,24 +102,58 @@ def reproduce(
     count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
     rows = experiment.select(models)
     path = results_dir / f"{experiment.name}.jsonl"
-    began = time.monotonic()
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
-    outcome = Outcome()
-    if first := [job for row in rows for job in search_jobs(experiment, row, epochs)]:
-        outcome = run_jobs(first, path, effort)
-        if budget is not None:
-            effort = replace(effort, budget=max(budget - (time.monotonic() - began), 1e-3))
-    if not outcome.unfinished:  # else the best settings are not known yet
-        records, _ = results.read(path)
-        wanted = [
-            job_of(experiment, row, seed, epochs=epochs, setting=setting)
-            for row in rows
-            for setting in [best_setting(experiment, row, epochs, records)]
-            if setting is not None or not row.search
-            for seed in range(count)
-        ]
-        outcome = outcome.then(run_jobs(wanted, path, effort))
+    began = time.monotonic()
+    wanted = [job for row in rows for job in _first_jobs(experiment, row, epochs, count)]
+    known = finished(path)
+    advance = all(job.key in known for job in wanted)  # nothing to do before the repetitions
+    outcome = run_jobs(wanted, path, effort)
+    searching = [row for row in rows if row.search]
+    if searching:
+        later, waiting = _repetitions(experiment, searching, epochs, count, path, outcome)
+        spent = time.monotonic() - began
+        repeated = run_jobs(later, path, effort, spent=spent, advance=advance)
+        outcome = outcome.then(repeated, waiting)
     return Grid(experiment, epochs, _belonging(experiment, epochs, path), outcome)
+
+
+def _first_jobs(experiment: Experiment, row: Row, epochs: int | None, seeds: int) -> list[Job]:
+    """Return the jobs of a row that nothing has to be known for: all, or those of its search."""
+    if row.search:
+        return search_jobs(experiment, row, epochs)
+    return [job_of(experiment, row, seed, epochs=epochs) for seed in range(seeds)]
+
+
+def _repetitions(
+    experiment: Experiment,
+    rows: Iterable[Row],
+    epochs: int | None,
+    seeds: int,
+    path: Path,
+    searched: Outcome,
+) -> tuple[list[Job], list[Unfinished]]:
+    """Return the jobs of the best settings with all seeds.
+
+    Rows whose search the budget has cut off have no best setting yet; what is returned second are
+    the runs that they will need.
+    """
+    records, _ = results.read(path)
+    left = {run.key for run in searched.unfinished}
+    jobs: list[Job] = []
+    waiting: list[Unfinished] = []
+    for row in rows:
+        tried = search_jobs(experiment, row, epochs)
+        if any(job.key in left for job in tried):
+            length = tried[0].recipe.epochs
+            names = [f"{row.name} (the best setting), seed {seed}" for seed in range(1, seeds)]
+            waiting += [Unfinished(name, 0, length) for name in names]
+            continue
+        best = best_setting(experiment, row, epochs, records)
+        if best is not None:
+            jobs += [
+                job_of(experiment, row, seed, epochs=epochs, setting=best) for seed in range(seeds)
+            ]
+    return jobs, waiting
 
 
 def collect(
@@ -148,10 +182,23 @@ def _belonging(experiment: Experiment, epochs: int | None, path: Path) -> tuple[
     rows = {row.name: row for row in experiment.rows if row.status == READY}
     kept: dict[str, RunRecord] = {}
     for record in found:
-        if record.status == DONE and record.row in rows:
-            row = rows[record.row]
-            for setting in row.search or (None,):
-                job = job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
-                if record.config_hash == job.hash:
-                    kept[record.key] = record
+        row = rows.get(record.row)
+        if record.status == DONE and row is not None and is_of(experiment, row, record, epochs):
+            kept[record.key] = record
     return tuple(kept.values())
+
+
+def is_of(experiment: Experiment, row: Row, record: RunRecord, epochs: int | None) -> bool:
+    """Whether a run has the settings of a row today, or one of those that the row searches.
+
+    Args:
+        experiment: the table.
+        row: one of its rows, which is ready.
+        record: a run.
+        epochs: to how many the run was cut; ``None`` for the recipe's own.
+    """
+    jobs = (
+        job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
+        for setting in row.search or (None,)
+    )
+    return any(record.config_hash == job.hash for job in jobs)

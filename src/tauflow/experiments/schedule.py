@@ -3,7 +3,7 @@
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -65,11 +65,13 @@ class Unfinished:
         name: what it is called, with row and seed.
         done: finished epochs.
         epochs: epochs in all.
+        key: the key that its record will have, if that is known yet.
     """
 
     name: str
     done: int
     epochs: int
+    key: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.done} of {self.epochs} epochs"
@@ -89,13 +91,18 @@ class Outcome:
     unfinished: tuple[Unfinished, ...] = ()
     seconds_left: float | None = None
 
-    def then(self, later: "Outcome") -> "Outcome":
-        """Return the outcome of two batches, one after the other."""
-        times = [t for t in (self.seconds_left, later.seconds_left) if t is not None]
+    def then(self, other: "Outcome", waiting: Iterable[Unfinished] = ()) -> "Outcome":
+        """Return what two batches of jobs came to together.
+
+        Args:
+            other: that of the later one.
+            waiting: runs that could not even be planned.
+        """
+        known = [s for s in (self.seconds_left, other.seconds_left) if s is not None]
         return Outcome(
-            (*self.failures, *later.failures),
-            (*self.unfinished, *later.unfinished),
-            sum(times) if times else None,
+            (*self.failures, *other.failures),
+            (*self.unfinished, *other.unfinished, *waiting),
+            sum(known) if known else None,
         )
 
     def what_is_left(self) -> str:
@@ -116,7 +123,9 @@ class Outcome:
         )
 
 
-def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
+def run_jobs(
+    jobs: Sequence[Job], path: Path, effort: Effort, *, spent: float = 0.0, advance: bool = True
+) -> Outcome:
     """Run every job whose result is not in a file yet, and append each result to it at once.
 
     A job that was stopped continues from its checkpoint; one that fails, or whose process dies, is
@@ -126,11 +135,16 @@ def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
         jobs: what to run, in this order; they must belong to one experiment.
         path: the file of results.
         effort: how.
+        spent: seconds of the budget that earlier batches of one command have used.
+        advance: whether the first jobs are begun however short the time is: with a budget shorter
+            than loading the data, or than an epoch, nothing would ever get done otherwise.
 
     Raises:
         BusyError: another program runs jobs of the same experiment in the same folder.
     """
-    deadline = None if effort.budget is None else Deadline(time.monotonic() + effort.budget)
+    deadline = None
+    if effort.budget is not None:
+        deadline = Deadline(time.monotonic() + effort.budget - spent)
     say = effort.say
     known = finished(path, say)
     todo = list({job.key: job for job in jobs if job.key not in known}.values())
@@ -150,7 +164,7 @@ def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
         failures: list[RunRecord] = []
         stopped: set[str] = set()
         with watching(outlook, say=say, wanted=effort.progress):
-            for record in _records(outlook, effort, deadline):
+            for record in _records(outlook, effort, deadline, advance=advance):
                 if record.status == STOPPED:
                     stopped.add(record.key)
                     continue
@@ -164,7 +178,7 @@ def run_jobs(jobs: Sequence[Job], path: Path, effort: Effort) -> Outcome:
                 say(f"[{outlook.ended}/{len(todo)}] {line}; {outlook.time_left()}")
         outlook.refresh()
         left = [
-            Unfinished(job.name, outlook.done(job), job.recipe.epochs)
+            Unfinished(job.name, outlook.done(job), job.recipe.epochs, job.key)
             for job in todo
             if job.key in stopped
         ]
@@ -184,7 +198,9 @@ def finished(path: Path, say: Say = say_nothing) -> dict[str, RunRecord]:
     return {record.key: record for record in records if record.status == DONE}
 
 
-def _records(outlook: Outlook, effort: Effort, deadline: Deadline | None) -> Iterator[RunRecord]:
+def _records(
+    outlook: Outlook, effort: Effort, deadline: Deadline | None, *, advance: bool
+) -> Iterator[RunRecord]:
     """Yield the record of each job as soon as it is there."""
     missing = _fetch(outlook.jobs, effort)
     for job in outlook.jobs:
@@ -198,10 +214,10 @@ def _records(outlook: Outlook, effort: Effort, deadline: Deadline | None) -> Ite
         "token": outlook.token,
     }
     if effort.jobs > 1 and len(jobs) > 1:
-        yield from _in_processes(jobs, outlook, options)
+        yield from _in_processes(jobs, outlook, advance, options)
         return
     for number, job in enumerate(jobs):
-        yield attempt(job, ahead=_ahead(outlook, job, first=number == 0), **options)
+        yield attempt(job, ahead=_ahead(outlook, job, advance and number == 0), **options)
 
 
 def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
@@ -229,20 +245,16 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _ahead(outlook: Outlook, job: Job, *, first: bool) -> float:
-    """Return the seconds that a job must find free to be begun: one epoch of it.
-
-    The first jobs of a call are begun in any case: with a budget shorter than loading the data, or
-    than an epoch, nothing would ever get done otherwise.
-    """
-    if first:
+def _ahead(outlook: Outlook, job: Job, in_any_case: bool) -> float:
+    """Return the seconds that a job must find free to be begun: one epoch of it."""
+    if in_any_case:
         return -float("inf")
     outlook.refresh()
     return outlook.pace(job) or 0.0
 
 
 def _in_processes(
-    jobs: Sequence[Job], outlook: Outlook, options: dict[str, Any]
+    jobs: Sequence[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
 ) -> Iterator[RunRecord]:
     """Run jobs in several processes, and go on without those whose process dies.
 
@@ -254,7 +266,7 @@ def _in_processes(
     left = {job.key: job for job in jobs}
     while left:
         try:
-            for record in _pool(list(left.values()), outlook, options):
+            for record in _pool(list(left.values()), outlook, advance, options):
                 del left[record.key]
                 yield record
             return
@@ -262,7 +274,7 @@ def _in_processes(
             suspects = [job for job in outlook.running() if job.key in left]
         for job in suspects or list(left.values())[:1]:
             try:
-                (record,) = _pool([job], outlook, options)
+                (record,) = _pool([job], outlook, advance, options)
             except TerminatedWorkerError:
                 message = (
                     "its process was killed, often for want of memory. Run the command again to "
@@ -273,13 +285,15 @@ def _in_processes(
             yield record
 
 
-def _pool(jobs: list[Job], outlook: Outlook, options: dict[str, Any]) -> Iterator[RunRecord]:
+def _pool(
+    jobs: list[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
+) -> Iterator[RunRecord]:
     from joblib import Parallel, delayed
 
     workers = min(outlook.workers, len(jobs))
     calls = (
         delayed(_attempt_in_worker)(
-            job, os.getpid(), ahead=_ahead(outlook, job, first=number < workers), **options
+            job, os.getpid(), ahead=_ahead(outlook, job, advance and number < workers), **options
         )
         for number, job in enumerate(jobs)
     )

@@ -1,6 +1,7 @@
 """The best of several settings, by the validation score of the first seed."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tauflow.training.metrics import METRICS
 
@@ -14,7 +15,8 @@ SEED = 0
 
 def search_jobs(experiment: Experiment, row: Row, epochs: int | None) -> list[Job]:
     """Return the jobs of all settings that a row searches; none if it does not."""
-    return [job_of(experiment, row, SEED, epochs=epochs, setting=s) for s in row.search]
+    jobs = [job_of(experiment, row, SEED, epochs=epochs, setting=s) for s in row.search]
+    return [replace(job, label=s.label) for job, s in zip(jobs, row.search, strict=True)]
 
 
 def best_setting(
@@ -45,10 +47,20 @@ def best_setting(
 
 def _score(job: Job, record: RunRecord) -> float | None:
     """Return the validation score that selected the epoch; larger is better."""
-    metric = job.recipe.select_by or job.metric
-    value = record.valid
-    if job.recipe.select_by is not None and record.best_epoch is not None:
-        value = record.history[record.best_epoch - 1].get("criterion")
+    value = validation_score(job, record)
     if value is None:
         return None
-    return value if METRICS[metric].higher_is_better else -value
+    return value if METRICS[selected_by(job)].higher_is_better else -value
+
+
+def selected_by(job: Job) -> str:
+    """Return the metric by which a job selects its epoch."""
+    return job.recipe.select_by or job.metric
+
+
+def validation_score(job: Job, record: RunRecord) -> float | None:
+    """Return the score on validation data that selected the epoch, in :func:`selected_by`."""
+    if job.recipe.select_by is None or record.best_epoch is None:
+        return record.valid
+    value: float | None = record.history[record.best_epoch - 1].get("criterion")
+    return value

@@ -9,16 +9,17 @@ from tauflow.training.metrics import METRICS
 from . import results, table
 from .load import list_experiments, load_experiment
 from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
-from .reproduce import Grid
+from .reproduce import Grid, is_of
 from .results import DONE, FAILED, RunRecord
-from .run import job_of
-from .spec import READY, Experiment, Row
+from .search import search_jobs
+from .spec import READY, Experiment, Published, Row
 from .timespan import duration
 
-BETTER, WITHIN, WORSE = "better", "within 2 σ", "worse"
+BETTER, AGREES, WORSE = "better", "as published", "worse"
 LIMIT = 2.0
 """Published standard deviations up to which a mean counts as the published one."""
 
+REPORT = "REPORT.md"
 _NONE = "–"
 _LAST_DIGIT = {True: 1e-4, False: 1e-3}
 """A unit of the last digit that tables print, of a fraction in per cent and of other scores."""
@@ -34,9 +35,10 @@ class Entry:
         records: its runs, by seed; those with the most epochs if some were cut short.
         worse_by: our mean minus the published one in published deviations, turned so that positive
             is worse; ``None`` without a published deviation, or without results.
-        judgement: :data:`BETTER`, :data:`WITHIN` or :data:`WORSE`; empty if nothing can be said.
+        judgement: :data:`BETTER`, :data:`AGREES` or :data:`WORSE`; empty if nothing can be said.
         seeds: runs, ours and published.
         epochs: epochs of a run, ours and published.
+        settings: settings that a search has tried, and all that it has to.
         remark: what was looked into, for a row that is worse or has a remark.
     """
 
@@ -47,6 +49,7 @@ class Entry:
     judgement: str = ""
     seeds: tuple[int, int] = (0, 0)
     epochs: tuple[int, int] = (0, 0)
+    settings: tuple[int, int] = (0, 0)
     remark: str = ""
 
     @property
@@ -76,7 +79,7 @@ class TableSurvey:
     """One table with what was measured of it.
 
     Args:
-        grid: the table and the records that its rows show.
+        grid: the table and all records that belong to its rows.
         entries: every row, in the paper's order.
         others: finished runs that belong to no row: of searches, or of other settings.
         failures: runs that failed and have not been made good.
@@ -109,12 +112,14 @@ class Survey:
     Args:
         tables: those with results, by name.
         without: names of tables that have none.
+        computed: names of tables whose numbers come from an analysis, not from training.
         documents: other Markdown files below the folder, relative to it.
         warnings: what could not be read or shown.
     """
 
     tables: tuple[TableSurvey, ...]
     without: tuple[str, ...]
+    computed: tuple[str, ...]
     documents: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -145,9 +150,11 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
             own = remarks.get(path.stem, {})
             tables.append(_survey_table(experiments[path.stem], records, own))
     found = {one.experiment.name for one in tables}
+    computed = {name for name, one in experiments.items() if one.command is not None}
     return Survey(
         tables=tuple(tables),
-        without=tuple(sorted(experiments.keys() - found)),
+        without=tuple(sorted(experiments.keys() - found - computed)),
+        computed=tuple(sorted(computed)),
         documents=_documents(results_dir, experiments),
         warnings=tuple(warnings),
     )
@@ -162,68 +169,72 @@ def _documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]
     )
 
 
-REPORT = "REPORT.md"
-
-
 def _survey_table(
     experiment: Experiment, records: Sequence[RunRecord], remarks: Mapping[str, str]
 ) -> TableSurvey:
-    ready = {row.name: row for row in experiment.rows if row.status == READY}
     done = {record.key: record for record in records if record.status == DONE}
-    shown: list[RunRecord] = []
-    belonging = 0
-    for row in ready.values():
-        own = [r for r in done.values() if r.row == row.name and _is_of(experiment, row, r)]
-        belonging += len(own)
-        most = max((record.epochs or 0 for record in own), default=0)
-        shown += sorted((r for r in own if r.epochs == most), key=lambda record: record.seed)
+    entries = []
+    belonging: list[RunRecord] = []
+    for row in experiment.rows:
+        own: list[RunRecord] = []
+        if row.status == READY:
+            mine = (record for record in done.values() if record.row == row.name)
+            own = [record for record in mine if is_of(experiment, row, record, record.epochs)]
+        belonging += own
+        entries.append(_entry(experiment, row, own, remarks.get(row.name, "")))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
-    grid = Grid(experiment, None, tuple(shown))
     return TableSurvey(
-        grid=grid,
-        entries=tuple(_entry(grid, row, remarks.get(row.name, "")) for row in experiment.rows),
-        others=len(done) - belonging,
+        grid=Grid(experiment, None, tuple(belonging)),
+        entries=tuple(entries),
+        others=len(done) - len(belonging),
         failures=tuple(failed.values()),
     )
 
 
-def _is_of(experiment: Experiment, row: Row, record: RunRecord) -> bool:
-    """Whether a run has a row's settings of today, apart from the number of epochs."""
-    return record.config_hash == job_of(experiment, row, record.seed, epochs=record.epochs).hash
-
-
-def _entry(grid: Grid, row: Row, remark: str) -> Entry:
+def _entry(experiment: Experiment, row: Row, own: Sequence[RunRecord], remark: str) -> Entry:
+    most = max((record.epochs or 0 for record in own), default=0)
+    # One run as long as the paper's counts for more than several that were cut short.
+    longest = tuple(record for record in own if record.epochs == most)
+    grid = Grid(experiment, most or None, longest)
     line, ours = table.line(grid, row), table.summary(grid, row)
     if ours is None or row.recipe is None:
         return Entry(row, line, remark=remark)
-    published = row.published
-    worse_by, judgement = _judge(row, ours.mean, row.metric)
+    worse_by, judgement = _judge(row, ours.mean)
     return Entry(
         row=row,
         line=line,
         records=tuple(grid.of(row)),
         worse_by=worse_by,
         judgement=judgement,
-        seeds=(ours.n, published.n or grid.experiment.seeds),
+        seeds=(ours.n, row.published.n or experiment.seeds),
         epochs=(ours.epochs, row.recipe.epochs),
+        settings=(_tried(grid, row), len(row.search)),
         remark=remark or (MISSING if judgement == WORSE else ""),
     )
 
 
-def _judge(row: Row, ours: float, metric: str) -> tuple[float | None, str]:
+def _tried(grid: Grid, row: Row) -> int:
+    """Return how many of the settings that a row searches have been run."""
+    hashes = {record.config_hash for record in grid.records}
+    jobs = search_jobs(grid.experiment, row, grid.epochs)
+    return sum(job.hash in hashes for job in jobs)
+
+
+def _judge(row: Row, ours: float) -> tuple[float | None, str]:
     """Return by how many published deviations our mean is worse, and the judgement.
 
     Where the published deviation is rounded to 0, a difference that can be seen in the last digit
-    decides; where none is published, the row's own bound of acceptance.
+    decides; where the paper gives a bound only, that bound; where it gives no deviation, the row's
+    own bound of acceptance.
     """
-    published = row.published
-    if published.mean is None:  # the paper gives a bound, or draws the number only
-        return None, ""
+    published, metric = row.published, row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+    if published.mean is None:
+        beyond = _beyond(published, ours)
+        return None, "" if beyond is None else _word(sign * beyond, 0.0)
     worse = sign * (ours - published.mean)
     if published.std:
-        worse_by = worse / published.std
-        return worse_by, _word(worse_by, LIMIT)
+        return worse / published.std, _word(worse / published.std, LIMIT)
     if published.std is not None:
         return None, _word(worse, _LAST_DIGIT[metric in table.FRACTIONS])
     if row.accept is not None and not row.accept.holds(ours, published.mean):
@@ -231,5 +242,12 @@ def _judge(row: Row, ours: float, metric: str) -> tuple[float | None, str]:
     return None, ""
 
 
+def _beyond(published: Published, ours: float) -> float | None:
+    """Return how far our mean lies on the wrong side of a published bound; ``None`` without one."""
+    if published.below is not None:
+        return max(ours - published.below, 0.0)
+    return None if published.above is None else min(ours - published.above, 0.0)
+
+
 def _word(worse: float, limit: float) -> str:
-    return WORSE if worse > limit else BETTER if worse < -limit else WITHIN
+    return WORSE if worse > limit else BETTER if worse < -limit else AGREES

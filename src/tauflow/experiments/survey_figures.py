@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .figures import BLUE, GREY, INK, Picture, canvas_of, shared_legend, uri_of
-from .survey import BETTER, LIMIT, WITHIN, WORSE, Entry, TableSurvey
+from .survey import AGREES, BETTER, LIMIT, WORSE, Entry, TableSurvey
 from .table import FRACTIONS, title, unit
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Colour and shape say the same, for print and for the colour-blind.
 _LOOKS = {
-    WITHIN: ("o", BLUE, "within 2 σ"),
+    AGREES: ("o", BLUE, "as published"),
     BETTER: ("<", "#009E73", "better"),
     WORSE: (">", "#D55E00", "worse"),
 }
@@ -124,6 +124,10 @@ def _draw_rows(axes: "Axes", entries: Sequence[Entry], metric: str) -> None:
             axes.plot(mean, upper, "D", color=_PAPER, markersize=4.5, label="published, with σ")
             if std:
                 axes.errorbar(mean, upper, xerr=std, fmt="none", ecolor=_PAPER, capsize=2.5)
+        for bound, marker in ((published.below, "<"), (published.above, ">")):
+            if bound is not None:
+                drawn.append(scale * bound)
+                axes.plot(drawn[-1], upper, marker, color=_PAPER, label="published bound")
         tests = [scale * record.test for record in entry.records if record.test is not None]
         drawn += tests
         ours, levels = sum(tests) / len(tests), [level] * len(tests)

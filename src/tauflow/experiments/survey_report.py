@@ -9,7 +9,7 @@ from tauflow.tensorfile import write_atomically
 from . import table
 from .figures import Curves, Picture, learning_curves
 from .report import Pairs, environment_of, template
-from .survey import BETTER, REPORT, WITHIN, WORSE, Entry, Survey, TableSurvey
+from .survey import AGREES, BETTER, REPORT, WORSE, Entry, Survey, TableSurvey
 from .survey_figures import beside_published, deviations
 from .timespan import duration
 
@@ -20,14 +20,15 @@ HEADERS = (
 )
 TEXTS = (0, 4)
 """Columns that hold words; the others hold numbers."""
-JUDGEMENTS = (WITHIN, BETTER, WORSE)
+JUDGEMENTS = (AGREES, BETTER, WORSE)
 _FEWER = " †"
 TITLE = "Published tables, measured again"
+COMPUTED = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
-    "published one, in published standard deviations; up to 2 of them count as the published "
-    "number. Seeds and epochs are those run of those published; † marks fewer. In brackets after "
-    "our time per epoch: the paper's, on its own machine."
+    "published one, in published standard deviations; up to 2 of them count as published. Seeds "
+    "and epochs are those run of those published; † marks fewer. In brackets after our time per "
+    "epoch: the paper's, on its own machine."
 )
 
 
@@ -43,7 +44,7 @@ class _Section:
     unmeasured: Sequence[str]
     caption: str
     pictures: Sequence[Picture]
-    curves: Picture | None
+    curves: Sequence[Picture]
     notes: Sequence[str]
     failures: Sequence[str]
     environment: Pairs
@@ -132,6 +133,11 @@ def notes(one: TableSurvey) -> list[str]:
         if entry.line.note:
             rows.setdefault(entry.line.note, []).append(entry.line.model)
     own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
+    own += [
+        f"{entry.line.model}: {entry.settings[0]} of {entry.settings[1]} settings tried so far"
+        for entry in one.measured
+        if entry.settings[0] < entry.settings[1]
+    ]
     left_out = f"{one.others} further runs of searches or other settings are not shown."
     return [*one.experiment.notes, *own, *([left_out] if one.others else [])]
 
@@ -142,6 +148,8 @@ def survey_markdown(found: Survey) -> str:
     lines += [f"- {name}: {value}" for name, value in facts(found)]
     if found.without:
         lines += [f"- tables without results: {', '.join(found.without)}"]
+    if found.computed:
+        lines += [f"- {COMPUTED}: {', '.join(found.computed)}"]
     for one in found.tables:
         lines += ["", *_markdown_table(one)]
     if found.documents:
@@ -187,21 +195,13 @@ def survey_page(found: Survey) -> str:
         tiles=facts(found),
         overview=overview,
         sections=[_section(one) for one in found.tables],
+        computed=COMPUTED,
         survey=found,
     )
 
 
 def _section(one: TableSurvey) -> _Section:
     experiment = one.experiment
-    panels = [
-        Curves(
-            entry.line.model,
-            entry.records,
-            level=entry.row.published.mean,
-            spread=entry.row.published.std,
-        )
-        for entry in one.measured
-    ]
     return _Section(
         name=experiment.name,
         title=experiment.title,
@@ -210,9 +210,29 @@ def _section(one: TableSurvey) -> _Section:
         rows=[(entry, cells(entry)) for entry in one.measured],
         unmeasured=unmeasured(one),
         caption=_caption(one),
-        pictures=[beside_published(one)] if panels else [],
-        curves=learning_curves(panels, one.measured[0].row.metric) if panels else None,
+        pictures=[beside_published(one)] if one.measured else [],
+        curves=_curves(one),
         notes=notes(one),
         failures=failures(one),
         environment=_environment(one),
     )
+
+
+def _curves(one: TableSurvey) -> list[Picture]:
+    """Draw the learning curves of every part, which has a metric of its own."""
+    parts: dict[str, list[Entry]] = {}
+    for entry in one.measured:
+        parts.setdefault(entry.row.part.name, []).append(entry)
+    pictures = []
+    for name, entries in parts.items():
+        panels = []
+        for entry in entries:
+            published = entry.row.published
+            curves = Curves(
+                entry.row.title, entry.records, level=published.mean, spread=published.std
+            )
+            panels.append(curves)
+        picture = learning_curves(panels, entries[0].row.metric)
+        title = f"{picture.title}, {name}" if name else picture.title
+        pictures.append(Picture(title, picture.caption, picture.uri))
+    return pictures

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least
-from tauflow.errors import ArgumentError, DataError, NonFiniteError
+from tauflow.errors import ArgumentError, NonFiniteError
 
 from .checkpoint import Checkpoint
 from .curriculum import beginning, starts_stage, steps_of_epoch
-from .losses import LOSSES, weighted
 from .metrics import METRICS, evaluate_all
 from .optimization import (
     attach_constraints,
@@ -27,14 +26,12 @@ from .optimization import (
     make_optimizer,
     set_learning_rate,
 )
+from .preconditions import Splits, check_training, loss_of
 from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint
-from .score import Score
 from .step_loss import training_loss
-
-Splits = dict[str, SequenceBatch | None]
 
 
 def train(
@@ -88,12 +85,12 @@ def train(
         ArgumentError: arguments contradict each other.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
-        NonFiniteError: the loss, a metric or a parameter became NaN or infinite. The epochs before
-            that one are in ``run_dir``.
+        NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
+            does not say to stop there. The epochs before that one are in ``run_dir``.
     """
     splits: Splits = {"train": train, "valid": valid, "test": test}
     at_least(0, seed=seed)
-    _check(model, splits, loss=loss, metric=metric, recipe=recipe)
+    check_training(model, splits, loss=loss, metric=metric, recipe=recipe)
     directory = None
     if run_dir is not None:
         description = {
@@ -114,7 +111,12 @@ def train(
         done = len(run.history)
         with progress_bar(recipe.epochs, done=done, wanted=progress) as show:
             for epoch in range(done + 1, recipe.epochs + 1):
-                row = _one_epoch(run, epoch, splits, metric)
+                try:
+                    row = _one_epoch(run, epoch, splits, metric)
+                except NonFiniteError:
+                    if recipe.on_divergence == "raise" or selection.epoch is None:
+                        raise
+                    break
                 selection.consider(row, model)
                 if directory is not None:
                     directory.save(_snapshot(run, selection))
@@ -123,9 +125,11 @@ def train(
                     after_epoch(row)
     selection.restore(model)
     model.eval()
+    best_epoch = selection.epoch or recipe.epochs
+    _check_selected(run.history[best_epoch - 1], splits)
     return TrainingResult.from_history(
         run.history,
-        best_epoch=selection.epoch or recipe.epochs,
+        best_epoch=best_epoch,
         parameters=sum(parameter.numel() for parameter in run.parameters),
     )
 
@@ -137,7 +141,7 @@ class _Run:
         self, model: nn.Module, data: SequenceBatch, loss: str, recipe: Recipe, seed: int
     ) -> None:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
-        self.loss = _loss(loss, recipe)
+        self.loss = loss_of(loss, recipe)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._start_optimizer()
         self.step = 0
@@ -229,7 +233,9 @@ class _Selection:
             return
         if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
             return
-        value: float = row["criterion" if self.recipe.select_by else "valid"]
+        value: float | None = row["criterion" if self.recipe.select_by else "valid"]
+        if value is None:
+            return
         if self.value is None or (
             value > self.value if self.higher_is_better else value < self.value
         ):
@@ -253,8 +259,9 @@ def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, 
         "train_loss": train_loss,
     }
     criterion = run.recipe.select_by
-    row["valid"], *chosen = _evaluate_split(run, "valid", splits["valid"], metric, criterion)
-    row["test"], *_ = _evaluate_split(run, "test", splits["test"], metric)
+    scores = _evaluate_split(run, epoch, "valid", splits["valid"], metric, criterion)
+    row["valid"], *chosen = scores
+    (row["test"],) = _evaluate_split(run, epoch, "test", splits["test"], metric)
     if criterion is not None:
         row["criterion"] = chosen[0]
     row["seconds"] = time.perf_counter() - started
@@ -263,21 +270,36 @@ def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, 
 
 
 def _evaluate_split(
-    run: _Run, name: str, data: SequenceBatch | None, *metrics: str | None
+    run: _Run, epoch: int, name: str, data: SequenceBatch | None, *metrics: str | None
 ) -> list[float | None]:
-    """Return the value of each metric, ``None`` without data; ``None`` among them is left out."""
+    """Return the value of each metric; of those that are ``None``, nothing.
+
+    A value is ``None`` without data, or if it is not finite while training has not seen whole
+    sequences yet: what a network makes of steps that it was never trained on may well overflow.
+    """
     wanted = [metric for metric in metrics if metric is not None]
     if data is None:
         return [None] * len(wanted)
     found = evaluate_all(run.model, data, metrics=wanted, batch_size=run.recipe.eval_batch_size)
+    unfinished = steps_of_epoch(run.recipe, epoch) is not None
     for metric, value in found.items():
-        if not math.isfinite(value):
+        if not math.isfinite(value) and not unfinished:
             raise NonFiniteError(
-                f"{metric} on the {name} data is {value} after epoch {len(run.history) + 1}, "
-                "although every parameter is finite. Lower lr, or look for extreme values in "
-                "these data."
+                f"{metric} on the {name} data is {value} after epoch {epoch}, although every "
+                "parameter is finite. Lower lr, or look for extreme values in these data."
             )
-    return [found[metric] for metric in wanted]
+    return [value if math.isfinite(value := found[metric]) else None for metric in wanted]
+
+
+def _check_selected(row: dict[str, Any], splits: Splits) -> None:
+    """Refuse to return weights whose scores overflowed."""
+    for name in ("valid", "test"):
+        if splits[name] is not None and row[name] is None:
+            raise NonFiniteError(
+                f"the score of the {name} data is not finite after epoch {row['epoch']}, the "
+                "selected one: training had not seen whole sequences by then. Train for more "
+                "epochs than the curriculum's, or lower lr."
+            )
 
 
 def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
@@ -314,65 +336,6 @@ def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
         best_metric=selection.value,
         history=run.history,
     )
-
-
-def _loss(name: str, recipe: Recipe) -> Score:
-    loss = LOSSES[name]
-    if recipe.class_weights is None:
-        return loss
-    return weighted(loss, recipe.class_weights, recipe.class_weight_mean or "weights")
-
-
-def _check(model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe) -> None:
-    """Refuse what would fail only after some time, or mean nothing."""
-    if not isinstance(recipe, Recipe):
-        raise ArgumentError(
-            f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
-            "Recipe.from_dict(...)."
-        )
-    for name, data in splits.items():
-        if data is None:
-            continue
-        if len(data) == 0:
-            raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
-        _check_inputs(name, data)
-        chosen = METRICS[recipe.select_by or metric] if name == "valid" else METRICS[metric]
-        for score in [_loss(loss, recipe)] if name == "train" else [METRICS[metric], chosen]:
-            score.check_targets(name, data)
-    train = splits["train"]
-    if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
-        raise DataError(
-            f"drop_last=True leaves no batch: there are {len(train)} training sequences and "
-            f"batch_size={recipe.batch_size}. Use smaller batches, or drop_last=False."
-        )
-    if splits["valid"] is None and recipe.select == "best":
-        raise ArgumentError(
-            "select='best' needs validation data, but valid is None. Pass a validation split, or "
-            "use a recipe with select='last'."
-        )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
-    if recipe.l2 > 0:
-        l2_penalty(model)
-
-
-def _check_inputs(name: str, data: SequenceBatch) -> None:
-    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
-    good = torch.isfinite(data.x)
-    if data.observed is not None:
-        good |= ~data.observed
-    finite = {"x": good.flatten(2).all(-1)}
-    if data.dt is not None:
-        finite["dt"] = torch.isfinite(data.dt)
-    for part, good in finite.items():
-        bad = ~good if data.mask is None else ~good & data.mask
-        if bool(bad.any()):
-            row, step = bad.nonzero()[0].tolist()
-            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
-            raise DataError(
-                f"{part} of the {name} data is not finite at sequence {row}, step {step}. "
-                f"{advice}, or mark the step with mask=False."
-            )
 
 
 def _not_finite(named: Iterator[tuple[str, Tensor]]) -> str:

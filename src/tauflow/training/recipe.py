@@ -47,13 +47,16 @@ class Recipe:
         curriculum: numbers of steps, increasing: the first stage trains on so many first steps of
             every sequence, the next on the next number, and what epochs remain on whole sequences.
             A stage continues from the weights of the one before, with a new optimizer. Evaluation
-            is always on whole sequences.
+            is always on whole sequences; an epoch before the last stage whose scores overflow there
+            is not selected.
         curriculum_epochs: epochs of each of these stages.
         select: ``"best"``: the weights with the best validation metric, the earliest if several
             tie; ``"last"``: those after the last epoch.
         select_by: name of the metric that is to be best; by default the reported one.
         score_last_epoch: whether the weights after the last epoch may be selected. ``False``
             reproduces scripts that evaluate at the start of an epoch.
+        on_divergence: what to do when the loss, a score or a parameter is no longer finite:
+            ``"raise"``, or ``"stop"`` and keep the best epoch so far, if there is one.
         eval_batch_size: sequences per step of an evaluation.
 
     Raises:
@@ -85,6 +88,7 @@ class Recipe:
     select: str = "best"
     select_by: str | None = None
     score_last_epoch: bool = True
+    on_divergence: str = "raise"
     eval_batch_size: int = 512
 
     def __post_init__(self) -> None:
@@ -98,6 +102,7 @@ class Recipe:
         one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
         one_of(("none", "norm", "per_tensor"), clip=self.clip)
         one_of(("best", "last"), select=self.select)
+        one_of(("raise", "stop"), on_divergence=self.on_divergence)
         if self.class_weight_mean is not None:
             one_of(("weights", "entries"), class_weight_mean=self.class_weight_mean)
         for name in ("drop_last", "shuffle", "score_last_epoch"):
@@ -170,13 +175,18 @@ class Recipe:
                 f"curriculum={self.curriculum!r} contradicts "
                 f"curriculum_epochs={self.curriculum_epochs!r}. Give both, or none."
             )
-        if self.select_by is not None and self.select == "last":
-            raise ArgumentError("select='last' selects by no metric; leave select_by out.")
         if (self.clip != "none") != (self.clip_norm is not None):
             raise ArgumentError(
                 f"clip={self.clip!r} contradicts clip_norm={self.clip_norm!r}. "
                 "Give a clip_norm with clip='norm' or 'per_tensor', and only then."
             )
+        self._check_selection()
+
+    def _check_selection(self) -> None:
+        if self.on_divergence == "stop" and self.select == "last":
+            raise ArgumentError("on_divergence='stop' keeps the best epoch; set select='best'.")
+        if self.select_by is not None and self.select == "last":
+            raise ArgumentError("select='last' selects by no metric; leave select_by out.")
         if not self.score_last_epoch and (self.select == "last" or self.epochs < 2):
             raise ArgumentError(
                 "score_last_epoch=False leaves no epoch to select with "

@@ -12,8 +12,8 @@ class TrainingResult:
         history: one dict per epoch: ``epoch`` (from 1), ``step`` (steps so far), ``lr`` (of the
             last step), ``train_loss`` (mean over the valid entries of the epoch, in training mode,
             without the l2 penalty; of a model with a loss of its own, that loss), ``valid`` and
-            ``test`` (the metric after the epoch, or None) and ``seconds`` (training and
-            evaluation).
+            ``test`` (the metric after the epoch, or None), ``criterion`` (of the metric that
+            selects, if it is another) and ``seconds`` (training and evaluation).
         best_epoch: the epoch whose weights were selected.
         valid: the metric on the validation data after that epoch.
         test: the metric on the test data after that epoch.

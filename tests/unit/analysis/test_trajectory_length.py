@@ -134,6 +134,11 @@ def test_the_published_depths_of_neural_odes_come_out():
         steps = found.accepted.double() / 99
         assert torch.equal(found.depth("paper"), steps)
         torch.testing.assert_close(found.depth(), 4 * steps * 99 / 100)
+        summary, depths = found.depth_summary(), found.depth().numpy()
+        assert summary.mean == pytest.approx(depths.mean())
+        assert summary.std == pytest.approx(depths.std())
+        quartiles = (summary.low, summary.median, summary.high)
+        assert quartiles == pytest.approx(np.quantile(depths, [0.25, 0.5, 0.75]))
 
 
 @pytest.mark.slow

@@ -1,94 +1,21 @@
 import logging
 import re
-import sys
 
 import pytest
-from typer.testing import CliRunner
 
 import tauflow
 from tauflow.cli.group import how_to_continue
-from tauflow.cli.lists import print_models
-from tauflow.cli.main import app
 from tauflow.cli.options import key_values
 from tauflow.errors import ArgumentError
-from tauflow.models import WHOLE_MODELS
 
-
-@pytest.fixture
-def call(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(*words, code=0):
-        result = CliRunner().invoke(app, [str(word) for word in words])
-        assert result.exit_code == code, result.output
-        return result
-
-    return invoke
-
-
-TABLE = """
-name = "tiny"
-title = "A tiny pendulum"
-source = "Nobody 2020, Table 0"
-loss = "mse"
-metric = "mse"
-seeds = 2
-recipe = { epochs = 2, batch_size = 6 }
-
-[[part]]
-name = ""
-dataset = "pendulum"
-options = { sizes = [12, 6, 6], steps = 5 }
-
-[[row]]
-name = "gru"
-title = "GRU"
-model = { cell = "gru", hidden_size = 3 }
-published = { mean = 0.5, std = 0.1, n = 5 }
-
-[[row]]
-name = "future"
-title = "Model of the future"
-planned = "not-yet"
-published = { mean = 0.1 }
-"""
 TINY_RUN = ("--model", "elman", "--hidden-size", "4", "--epochs", "1")
 
 
 def test_version_and_help(call):
     assert call("--version").output.strip() == tauflow.__version__
     text = call("--help").output
-    for command in ("data", "models", "run", "reproduce", "show"):
+    for command in ("data", "models", "run", "reproduce", "search", "report", "show"):
         assert command in text
-
-
-def test_lists(call):
-    models = call("models").output
-    for name in (*tauflow.cells.MODELS, *WHOLE_MODELS):
-        assert re.search(rf"^│ {name} +│ .* │ +[\d,]+ │", models, re.MULTILINE), name
-    assert re.search(
-        r"^│ lstm +│ LSTM +│ Hochreiter & Schmidhuber 1997 +│ +21,248 │ – +│$", models, re.M
-    )
-    data = call("data", "list").output
-    assert re.search(r"walker2d .*9684 / 1272 / 1937", data)
-    tables = call("reproduce").output
-    assert "ltc-table-6" in tables
-    assert re.search(r"ltc-table-6 .* \d of 5 rows", tables)
-
-
-@pytest.mark.parametrize("columns", [100, 80])
-def test_the_list_of_models_fits_a_terminal(columns, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("TERM", "xterm")  # rich takes a dumb one to have 80 columns
-    print_models()
-    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
-    tables = [line for line in lines if line[0] in "┏┃┡│└"]
-    assert max(map(len, tables)) <= columns
-    assert max(map(len, lines)) <= 100
-    assert "…" not in "".join(tables)  # nothing is cut off, only folded
-    for name in (*tauflow.cells.MODELS, *WHOLE_MODELS):
-        assert any(line.startswith(f"│ {name} ") for line in tables)
 
 
 def test_whole_models_run_like_cells(call):
@@ -120,37 +47,6 @@ def test_a_killed_run_is_shown_as_such(call, tmp_path):
     shown = call("show", run).output
     assert "is not finished: 1 of 1 epochs" in shown
     assert "--resume" in shown
-
-
-@pytest.fixture
-def table(tmp_path):
-    file = tmp_path / "tiny.toml"
-    file.write_text(TABLE, encoding="utf-8")
-    return file
-
-
-def test_a_table_without_results(call, table):
-    output = call("show", table).output
-    assert "not implemented yet" in output
-    assert "not run" in output
-
-
-def test_a_budget_ends_with_a_code_of_its_own(call, table):
-    first = call("reproduce", table, "--seeds", 1, "--budget", "0.001s", code=75)
-    assert re.search(
-        r"The time is up: 1 run is left, about \d+ s at this pace: begun \(gru, seed 0: 1 of 2 "
-        r"epochs\)\. Every finished epoch is kept; the same command continues\.",
-        first.stderr,
-    )
-    second = call("reproduce", table, "--seeds", 1, "--budget", "1h")
-    assert "[1/1] gru, seed 0: test mse" in second.output
-    assert "time is up" not in second.output
-
-
-def test_failed_runs_are_named_at_the_end(call, table):
-    table.write_text(TABLE.replace('cell = "gru"', 'cell = "gru", init = "zero"'))
-    result = call("reproduce", table, "--seeds", 1, code=1)
-    assert "gru, seed 0 failed: UnknownNameError: init='zero'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -186,11 +82,6 @@ def test_a_traceback_on_request(call, monkeypatch):
     assert "Traceback" in call("run", "pendulun", code=1).stderr
 
 
-def test_a_planned_row_is_refused(call, table):
-    result = call("reproduce", table, "--models", "future", code=1)
-    assert "the model 'not-yet' of row 'future' is not implemented yet" in result.stderr
-
-
 def test_missing_data_say_what_to_do(call, monkeypatch, tmp_path):
     monkeypatch.setenv("TAUFLOW_DATA", str(tmp_path / "mistyped"))
     result = call("run", "half-cheetah", code=1)
@@ -220,30 +111,3 @@ def test_how_to_continue_is_a_command():
         "tauflow run pendulum --seed 1 --resume"
     )
     assert how_to_continue(["reproduce", "ltc-table-6"]).endswith("tauflow reproduce ltc-table-6")
-
-
-def test_search_chooses_by_validation(call, table):
-    words = ("search", table, "gru", "--vary", "recipe.lr=[0.001,0.1]")
-    output = call(*words, "--confirm", 2).output
-    assert "[2/2] gru (lr=0.1), seed 0: valid mse" in output
-    assert re.search(r"^Chosen: lr=0\.(001|1)$", output, re.MULTILINE)
-    assert re.search(r"chosen: \d\S+ ± \d\S+ \(2\), published 0\.500 ± 0\.100 \(5\)$", output, re.M)
-    cut = call(*words, "--vary", "model.hidden_size=[4]", "--budget", "0.001s", code=75)
-    assert "Nothing is chosen yet" in cut.output
-    assert "2 runs are left" in cut.stderr
-    assert "is not of the form key=value" in call(*words[:4], "recipe.lr", code=1).stderr
-    assert "there is nothing to vary for 'gru'" in call(*words[:3], code=1).stderr
-    file = table.with_name("grid.toml")
-    file.write_text("[grid]\nrecipe.lr = [0.001]", encoding="utf-8")
-    assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already
-
-
-def test_one_report_on_all_results(call, table, tmp_path):
-    call("reproduce", table, "--seeds", 1, "--epochs", 1)
-    result = call("report", table)
-    assert re.search(r"│ tiny +│ 1 of 2 rows measured", result.output)
-    text = (tmp_path / "results" / "REPORT.md").read_text(encoding="utf-8")
-    assert "## tiny: A tiny pendulum" in text
-    assert "1 of 5 † | 1 of 2 †" in text
-    assert (tmp_path / "results" / "report.html").is_file()
-    assert "tiny.jsonl belongs to no table that is known" in call("report").stderr

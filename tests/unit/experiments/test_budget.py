@@ -42,6 +42,30 @@ def test_processes_obey_the_budget_too(places):
     assert reproduce(longer(2), budget=600.0, **places).outcome == Outcome()
 
 
+def test_a_search_that_is_cut_off_chooses_nothing_yet(places, tmp_path):
+    rows = parsed()["row"][:2]
+    rows[0]["search"] = {"recipe": {"lr": [1e-6, 0.03]}}
+    experiment = tiny(row=rows)
+    seen = []
+    for _ in range(7):
+        grid = reproduce(experiment, budget=AN_INSTANT, **places)
+        seen.append([run.name.removesuffix(", seed 1") for run in grid.outcome.unfinished])
+    search = ["gru (lr 1e-06), seed 0", "gru (lr 0.03), seed 0"]
+    elman = ["elman, seed 0", "elman"]
+    waiting = "gru (the best setting)"
+    assert seen[0] == [*search, *elman, waiting]
+    assert seen[1] == [*search[1:], *elman, waiting]
+    assert seen[3] == [*elman, "gru"]  # it is known now which setting the second seed needs
+    for _ in range(4):
+        grid = reproduce(experiment, budget=AN_INSTANT, **places)
+    assert grid.outcome == Outcome()
+    other = {**places, "results_dir": tmp_path / "r2", "runs_dir": tmp_path / "runs2"}
+    at_once = reproduce(experiment, **other)
+    assert [without_times(r) for r in grid.of(experiment.row("gru"))] == [
+        without_times(r) for r in at_once.of(experiment.row("gru"))
+    ]
+
+
 def test_a_run_that_would_not_fit_is_not_begun(places, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -8,9 +8,11 @@ from tiny_experiment import TINY, tiny
 from tauflow.errors import SpecificationError
 from tauflow.experiments import results
 from tauflow.experiments.grid_search import with_settings
+from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
+from tauflow.experiments.parse import experiment_from_dict
 from tauflow.experiments.results import RunRecord
 from tauflow.experiments.run import identity, job_of
-from tauflow.experiments.survey import BETTER, WITHIN, WORSE, survey
+from tauflow.experiments.survey import AGREES, BETTER, WORSE, survey
 from tauflow.experiments.survey_report import survey_markdown, survey_page, write_survey
 
 ROOT = Path(__file__).parents[3]
@@ -32,20 +34,18 @@ def surveyed(folder, tmp_path):
     return gather
 
 
-def add(
-    folder, row="gru", *, seed=0, test=0.5, epochs=None, experiment=None, status="done", **facts
-):
+def add(folder, row="gru", *, seed=0, test=0.5, experiment=None, error=None, **options):
     """Append a run with an invented score to the results of the tiny table."""
     experiment = experiment or tiny()
-    job = job_of(experiment, experiment.row(row), seed, epochs=epochs)
+    job = job_of(experiment, experiment.row(row), seed, **options)
     ran = job.recipe.epochs
     history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
     scores = {
         **{"valid": test, "test": test, "last_test": test, "best_epoch": ran, "epochs": ran},
         **{"seconds": 3.0 * ran, "seconds_per_epoch": 3.0, "history": tuple(history)},
     }
-    known = {**(scores if status == "done" else {}), **facts}
-    record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), status=status, **known)
+    known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
+    record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), **known)
     results.append(folder / "tiny.jsonl", record)
 
 
@@ -57,9 +57,9 @@ def entries_of(found):
 @pytest.mark.parametrize(
     ("tests", "difference", "judgement"),
     [  # the paper says 0.5 ± 0.1 for a squared error
-        ([0.65, 0.71], 1.8, WITHIN),
+        ([0.65, 0.71], 1.8, AGREES),
         ([0.65, 0.77], 2.1, WORSE),
-        ([0.35, 0.25], -2.0, WITHIN),
+        ([0.35, 0.25], -2.0, AGREES),
         ([0.35, 0.21], -2.2, BETTER),
     ],
 )
@@ -80,7 +80,7 @@ def test_high_is_good_for_an_accuracy(folder, surveyed):
     assert (entry.judgement, round(entry.worse_by, 6)) == (WORSE, 2.1)
 
 
-@pytest.mark.parametrize(("test", "judgement"), [(0.5004, WITHIN), (0.502, WORSE), (0.4, BETTER)])
+@pytest.mark.parametrize(("test", "judgement"), [(0.5004, AGREES), (0.502, WORSE), (0.4, BETTER)])
 def test_a_deviation_rounded_to_nothing_leaves_the_last_digit(folder, surveyed, test, judgement):
     text = TINY.replace("std = 0.1", "std = 0.0")
     add(folder, test=test)
@@ -95,6 +95,48 @@ def test_without_a_deviation_the_bound_of_acceptance_decides(folder, surveyed):
         'quoted = "Somebody 2019" }', 'quoted = "Somebody 2019" }\naccept = { abs = 0.1 }'
     )
     assert entries_of(surveyed(bounded))["elman"].judgement == WORSE
+
+
+@pytest.mark.parametrize(
+    ("bound", "metric", "test", "judgement"),
+    [
+        ("below = 0.4", "mse", 0.39, AGREES),
+        ("below = 0.4", "mse", 0.41, WORSE),
+        ("above = 0.4", "mse", 0.41, AGREES),
+        ("above = 0.4", "mse", 0.39, BETTER),
+        ("above = 0.4", "accuracy", 0.39, WORSE),
+        ("below = 0.4", "accuracy", 0.41, BETTER),
+        ('figure = "Fig. 1"', "mse", 0.41, ""),
+    ],
+)
+def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgement):
+    text = TINY.replace("mean = 0.5, std = 0.1", bound).replace(
+        'metric = "mse"', f'metric = "{metric}"'
+    )
+    add(folder, test=test, experiment=tiny(metric=metric))
+    found = surveyed(text)
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.worse_by) == (judgement, None)
+    assert "data:image/svg" in survey_page(found)
+
+
+def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
+    text = TINY.replace(
+        'model = { cell = "gru" }', 'model = { cell = "gru" }\nsearch.recipe.lr = [0.1, 0.2, 0.3]'
+    )
+    searching = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    row = searching.row("gru")
+    for setting, test in zip(row.search[:2], (0.7, 0.5), strict=True):
+        add(folder, test=test, epochs=1, experiment=searching, setting=setting)
+    add(folder, seed=1, test=0.6, epochs=1, experiment=searching, setting=row.search[1])
+    found = surveyed(text)
+    entry = entries_of(found)["gru"]
+    assert [record.test for record in entry.records] == [0.5, 0.6]
+    assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
+    text = survey_markdown(found)
+    assert "- GRU: best of 3 settings: lr 0.2" in text
+    assert "- GRU: 2 of 3 settings tried so far" in text
+    assert found.tables[0].others == 0
 
 
 def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
@@ -112,7 +154,7 @@ def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
     # One whole run counts for more than two that were cut short.
     add(folder, seed=3, test=0.5)
     gru = entries_of(surveyed())["gru"]
-    assert ([r.seed for r in gru.records], gru.epochs, gru.judgement) == ([3], (2, 2), WITHIN)
+    assert ([r.seed for r in gru.records], gru.epochs, gru.judgement) == ([3], (2, 2), AGREES)
 
 
 def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
@@ -149,8 +191,8 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
     add(folder)
     row = with_settings(tiny().row("gru"), {"recipe.lr": 0.3})
     add(folder, experiment=replace(tiny(), rows=(row,)))
-    add(folder, seed=1, status="failed", error="NonFiniteError: the loss is nan")
-    add(folder, seed=2, status="failed", error="OSError: the disk is full")
+    add(folder, seed=1, error="NonFiniteError: the loss is nan")
+    add(folder, seed=2, error="OSError: the disk is full")
     add(folder, seed=2)  # tried again
     (folder / "stranger.jsonl").write_text("")
     (folder / "benchmarks").mkdir()

@@ -131,6 +131,7 @@ def test_what_cannot_be_streamed_is_refused():
         module("cfc").stream(0)
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("x", "dt", "error", "match"),
     [

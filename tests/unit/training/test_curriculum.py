@@ -3,7 +3,7 @@ import torch
 from tiny_training_task import Affine, TinyModel, tiny_model, tiny_splits
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.training import Recipe, train
 from tauflow.training.curriculum import beginning, starts_stage, steps_of_epoch
 
@@ -101,3 +101,29 @@ def test_everything_with_an_axis_of_steps_is_cut(y_shape):
 def test_impossible_stages_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         Recipe(**options)
+
+
+class Overflowing(TinyModel):
+    """Gives infinity for whole sequences until it has been trained on them."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x, **options):
+        if self.training:
+            self.seen = x.shape[1]
+        y, h = super().forward(x, **options)
+        return (y + float("inf") if x.shape[1] > self.seen else y), h
+
+
+def test_scores_may_overflow_on_steps_not_trained_on_yet():
+    result = fit(Overflowing(), STAGES)
+    assert [row["valid"] is None for row in result.history] == [True] * 6 + [False] * 2
+    assert result.best_epoch > 6
+    assert result.test == result.history[result.best_epoch - 1]["test"]
+    shorter = Recipe.from_dict({**STAGES.to_dict(), "epochs": 5})
+    with pytest.raises(NonFiniteError, match="valid data is not finite after epoch 5"):
+        fit(Overflowing(), shorter)
+    with pytest.raises(NonFiniteError, match="mse on the valid data is inf after epoch 1"):
+        fit(Overflowing(), Recipe(epochs=1), train=beginning(tiny_splits()["train"], 4))

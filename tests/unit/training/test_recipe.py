@@ -83,6 +83,8 @@ def test_unknown_keys_are_refused_with_the_nearest_known_one():
             UnknownNameError,
             "Did you mean 'weights'",
         ),
+        ({"on_divergence": "stopp"}, UnknownNameError, "Did you mean 'stop'"),
+        ({"on_divergence": "stop", "select": "last"}, ArgumentError, "keeps the best epoch"),
         ({"select": "last", "select_by": "mse"}, ArgumentError, "selects by no metric"),
         ({"clip": "norm"}, ArgumentError, "clip='norm' contradicts clip_norm=None"),
         ({"clip_norm": 1.0}, ArgumentError, "clip='none' contradicts clip_norm=1.0"),

@@ -4,7 +4,7 @@ from tiny_training_task import tiny_model
 from torch import nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import DtypeError, UnknownNameError
+from tauflow.errors import DtypeError, NonFiniteError, UnknownNameError
 from tauflow.training import Recipe, evaluate, train
 
 
@@ -66,3 +66,31 @@ def test_it_must_exist_and_suit_the_targets():
         fit(tiny_model(outputs=2), Recipe(select_by="crossentropy"))
     with pytest.raises(DtypeError, match="mse: the targets of the valid data"):
         fit(tiny_model(outputs=2), Recipe(select_by="mse"))
+
+
+class Diverging(Logits):
+    """Its third epoch is not finite."""
+
+    def forward(self, x, **options):
+        answer, _ = super().forward(x, **options)
+        return (answer * float("nan") if int(self.epoch) == 2 else answer), None
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_diverging_run_may_stop_with_its_best_epoch(kept, tmp_path):
+    good, bad = [0.0, 9.0], [9.0, 0.0]
+    epochs = [good, bad, good, good] if kept == 1 else [bad, good, good, good]
+    with pytest.raises(NonFiniteError, match="epoch 3"):
+        fit(Diverging(epochs), Recipe(epochs=4))
+    model = Diverging(epochs)
+    recipe = Recipe(epochs=4, on_divergence="stop")
+    result = fit(model, recipe, run_dir=tmp_path)
+    assert (result.best_epoch, result.epochs, len(result.history)) == (kept, 2, 2)
+    assert (result.valid, int(model.epoch)) == (pytest.approx(5 / 6), kept - 1)
+    again = fit(Diverging(epochs), recipe, run_dir=tmp_path, resume=True)
+    assert (again.best_epoch, again.history) == (result.best_epoch, result.history)
+
+
+def test_a_run_that_diverges_at_once_has_nothing_to_keep():
+    with pytest.raises(NonFiniteError, match="the loss is nan at epoch 1"):
+        fit(Logits([[float("nan"), 0.0]]), Recipe(epochs=2, on_divergence="stop"))

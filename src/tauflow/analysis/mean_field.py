@@ -1,0 +1,266 @@
+r"""Random neural ODEs in the limit of many neurons: their fixed points, and when these are stable.
+
+The flow is :math:`\dot h = -h + F(h)` with a dense network F of L weight layers,
+
+.. math::
+    a^1 = W^0 h + U x + b^0, \quad a^{l+1} = W^l \varphi(a^l) + b^l, \quad F = \varphi_h(a^L),
+
+of random weights. Source: Kim et al. 2023, "Gated neural ODEs: trainability, expressivity and
+interpretability", Appendix A.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tauflow.cells.activations import ACTIVATIONS
+from tauflow.checks import at_least, one_of, positive, within
+
+SCALINGS = ("kaiming", "glorot")
+_WIDTH, _NODES = 9.0, 450  # of the integrals over a normal variable, in its standard deviation
+_HALVINGS = 45
+_LARGEST = 1e8  # variance above which there is no fixed point
+
+
+@dataclass(frozen=True)
+class RandomODE:
+    r"""A family of random neural ODEs.
+
+    Args:
+        layers: L, weight layers of F.
+        sigma_w: scale of the weights: of variance :math:`\sigma_w^2 / N_l` with Kaiming scaling,
+            :math:`\sigma_w^2 / (N_l + N_{l+1})` with Glorot scaling.
+        sigma_b: standard deviation of the biases.
+        sigma_u: scale of the input weights, of variance :math:`\sigma_u^2 / D`.
+        input_power: mean square of the inputs.
+        scaling: ``"kaiming"`` or ``"glorot"``.
+        aspect: H / N, width of the hidden layers over that of the state.
+        activation: phi, between the layers.
+        final_activation: phi_h, behind the last.
+
+    Raises:
+        ArgumentError: a value is outside its range.
+        UnknownNameError: an activation or a scaling does not exist.
+    """
+
+    layers: int
+    sigma_w: float
+    sigma_b: float = 0.0
+    sigma_u: float = 0.0
+    input_power: float = 0.0
+    scaling: str = "kaiming"
+    aspect: float = 1.0
+    activation: str = "tanh"
+    final_activation: str = "identity"
+
+    def __post_init__(self) -> None:
+        at_least(1, layers=self.layers)
+        for name in ("sigma_w", "sigma_b", "sigma_u", "input_power"):
+            within(0.0, math.inf, **{name: getattr(self, name)})
+        one_of(SCALINGS, scaling=self.scaling)
+        positive(aspect=self.aspect)
+        one_of(ACTIVATIONS, activation=self.activation)
+        one_of(("identity", "tanh"), final_activation=self.final_activation)
+
+    @property
+    def gains(self) -> tuple[float, ...]:
+        r"""Fan-in times variance of the weights of each layer, :math:`N_l \mathrm{Var} W^l`."""
+        if self.scaling == "kaiming":
+            return (self.sigma_w**2,) * self.layers
+        widths = [1.0, *[self.aspect] * (self.layers - 1), 1.0]
+        return tuple(self.sigma_w**2 / (1 + m / n) for n, m in pairwise(widths))
+
+
+@dataclass(frozen=True)
+class MeanField:
+    r"""The fixed points of a family of random neural ODEs, in the limit of many neurons.
+
+    Args:
+        variance: C_h, mean square of the state; infinite if the state grows without bound.
+        kernels: K^1, ..., K^L, mean squares of the sums that the layers make.
+        squared_radius: :math:`\rho^2`, squared spectral radius of the Jacobian of F.
+        converged: whether there is a fixed point of finite variance.
+    """
+
+    variance: float
+    kernels: tuple[float, ...]
+    squared_radius: float
+    converged: bool
+
+    @property
+    def abscissa(self) -> float:
+        r"""Spectral abscissa of the flow at the fixed point, :math:`\rho - 1`."""
+        return math.sqrt(self.squared_radius) - 1
+
+
+def mean_field(family: RandomODE) -> MeanField:
+    r"""Solve for the fixed point, :math:`C_h = C_F(C_h)`, and return its stability.
+
+    With several solutions it is the largest: zero is one without biases and inputs, and is taken
+    only where it is stable.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Eqs. 16-18, 32 and 34.
+
+    Differs from the paper: with Glorot scaling the last layer has its own factor, 1 / (1 + N / H);
+    Eq. 35 gives it that of the first.
+    """
+    variance = _fixed_variance(family)
+    kernels = _kernels(family, min(variance, _LARGEST))
+    return MeanField(
+        variance, kernels, _squared_radius(family, kernels), converged=math.isfinite(variance)
+    )
+
+
+@dataclass(frozen=True)
+class CriticalCurve:
+    """Where the fixed points of random neural ODEs lose their stability.
+
+    Args:
+        family: the networks, whose own sigma_w and sigma_b do not matter.
+        sigma_b: standard deviations of the biases.
+        sigma_w: the scale of the weights, for each of them, at which the spectral radius is one;
+            NaN where it was not found.
+        converged: where it was found.
+    """
+
+    family: RandomODE
+    sigma_b: Float[Tensor, " M"]
+    sigma_w: Float[Tensor, " M"]
+    converged: Bool[Tensor, " M"]
+
+
+def critical_curve(
+    family: RandomODE, sigma_b: Sequence[float] | Float[Tensor, " M"], *, largest: float = 16.0
+) -> CriticalCurve:
+    r"""Return the scale of weights at the edge of stability for each scale of biases.
+
+    Smaller weights give a stable fixed point, larger ones chaos (or growth without bound).
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Eq. 35 and Figure 4.
+
+    Args:
+        family: the networks.
+        sigma_b: standard deviations of the biases.
+        largest: scale of weights up to which to search.
+    """
+    positive(largest=largest)
+    biases = [float(value) for value in sigma_b]
+    found = [_critical_scale(replace(family, sigma_b=value), largest) for value in biases]
+    scales = torch.tensor(found, dtype=torch.float64)
+    places = torch.tensor(biases, dtype=torch.float64)
+    return CriticalCurve(family, places, scales, scales.isfinite())
+
+
+def correlation(activation: str, kernel: float) -> tuple[float, float]:
+    r"""Return :math:`\langle\varphi^2\rangle` and :math:`\langle\varphi'^2\rangle`.
+
+    The averages are over a normal variable of mean zero and variance ``kernel``.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Eq. 22, whose normalisation should read
+    :math:`1 / \sqrt{2 \pi K}`.
+    """
+    within(0.0, math.inf, kernel=kernel)
+    one_of(ACTIVATIONS, activation=activation)
+    points, weights = _normal()
+    x = (math.sqrt(kernel) * points).requires_grad_()
+    with torch.enable_grad():
+        (slopes,) = torch.autograd.grad(ACTIVATIONS[activation](x).sum(), x)
+    return _power(activation, kernel), float(weights @ slopes.square())
+
+
+def relu_correlation(kernel: float, cross: float) -> tuple[float, float]:
+    r"""Return :math:`\langle\varphi(x)\varphi(y)\rangle` and of the slopes for two ReLU units.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Eqs. 40 and 41.
+
+    Args:
+        kernel: variance of the normal variables x and y, above 0.
+        cross: their covariance.
+    """
+    positive(kernel=kernel)
+    within(-kernel, kernel, cross=cross)
+    root = math.sqrt(max(0.0, kernel**2 - cross**2))
+    angle = 1 + 2 / math.pi * math.atan2(cross, root)
+    return cross * angle / 4 + root / (2 * math.pi), angle / 4
+
+
+@functools.cache
+def _normal() -> tuple[Tensor, Tensor]:
+    """Return points and weights of averages over a standard normal variable.
+
+    The midpoint rule converges exponentially for smooth functions, and has no point at 0, where
+    ReLU has no slope.
+    """
+    step = 2 * _WIDTH / _NODES
+    points = (torch.arange(_NODES, dtype=torch.float64) + 0.5) * step - _WIDTH
+    weights = torch.exp(-points.square() / 2)
+    return points, weights / weights.sum()
+
+
+def _power(activation: str, kernel: float) -> float:
+    """Return the mean square of the activation."""
+    points, weights = _normal()
+    return float(weights @ ACTIVATIONS[activation](math.sqrt(kernel) * points).square())
+
+
+def _kernels(family: RandomODE, variance: float) -> tuple[float, ...]:
+    """Return K^1, ..., K^L, from C_h."""
+    first, *others = family.gains
+    kernels = [first * variance + family.sigma_u**2 * family.input_power + family.sigma_b**2]
+    for gain in others:
+        kernels.append(gain * _power(family.activation, kernels[-1]) + family.sigma_b**2)
+    return tuple(kernels)
+
+
+def _squared_radius(family: RandomODE, kernels: Sequence[float]) -> float:
+    slopes = [correlation(family.activation, kernel)[1] for kernel in kernels[:-1]]
+    last = correlation(family.final_activation, kernels[-1])[1]
+    return math.prod(family.gains) * math.prod(slopes) * last
+
+
+def _output_variance(family: RandomODE, variance: float) -> float:
+    last = _kernels(family, variance)[-1]
+    return last if family.final_activation == "identity" else _power(family.final_activation, last)
+
+
+def _fixed_variance(family: RandomODE) -> float:
+    """Return the largest C_h that F reproduces, by bisection of its logarithm."""
+    low, high = 1e-14, 1.0
+    while _output_variance(family, high) >= high:
+        low, high = high, high * 4
+        if high > _LARGEST:
+            return math.inf
+    if _output_variance(family, low) <= low:
+        return 0.0  # only without biases and inputs, up to rounding
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        if _output_variance(family, middle) > middle:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def _critical_scale(family: RandomODE, largest: float) -> float:
+    def unstable(scale: float) -> bool:
+        found = mean_field(replace(family, sigma_w=scale))
+        return not found.converged or found.squared_radius > 1
+
+    low, high = 0.0, 1.0
+    while not unstable(high):
+        low, high = high, high * 2
+        if high > largest:
+            return math.nan
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if unstable(middle):
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2

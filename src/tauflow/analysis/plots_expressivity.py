@@ -1,0 +1,142 @@
+"""Pictures of expressivity: fits of noise, and how many patterns can be stored."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .capacity import CapacityCurve, separable_fraction
+from .expressivity import NoiseFit, NoiseRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# From the palette of Okabe and Ito, which stays apart under the common colour blindnesses; the
+# markers differ too, for print without colour.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_INK, _GREY = "#1F2933", "#9AA5B1"
+
+
+def draw_noise_fits(
+    fits: Mapping[str, NoiseFit], path: Float[Tensor, "T D"], *, dimension: int = 0
+) -> "Figure":
+    """Draw one dimension of the path and of several fits, one below the other.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figure 3A.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, rows = plt.subplots(
+        len(fits),
+        1,
+        figsize=(6.4, 0.5 + 1.25 * len(fits)),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
+    step = torch.arange(1, len(path) + 1).numpy()
+    for ax, (name, fit) in zip(rows[:, 0], fits.items(), strict=True):
+        target = path[:, dimension].detach().cpu().numpy()
+        ax.plot(step, target, "o-", color=_INK, markersize=2.4, linewidth=0.6, label="path")
+        if fit.finite:
+            fitted = fit.prediction[:, dimension].cpu().numpy()
+            ax.plot(step, fitted, color=_COLOURS[1], linewidth=1.6, alpha=0.85, label="network")
+        error = f"MSE {fit.error:.2g}" if fit.finite else "training did not stay finite"
+        ax.set_title(f"{name}: {error}", fontsize="medium", loc="left")
+        ax.spines[["top", "right"]].set_visible(False)
+    rows[-1, 0].set_xlabel("sample")
+    figure.legend(*rows[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    return figure
+
+
+def draw_noise_sweep(
+    rows: Sequence[NoiseRow],
+    label: str,
+    *,
+    baseline: float | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw the error of each network over what was varied: means, with standard deviations.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figures 3B-F and 11-14.
+
+    Args:
+        rows: of :func:`~tauflow.analysis.noise_sweep`.
+        label: of the axis of what was varied.
+        baseline: an error to mark, for instance that of the mean, the variance of the path.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4.8, 3.6), layout="constrained")
+    names = list(dict.fromkeys(row.network for row in rows))
+    for index, name in enumerate(names):
+        own = [row for row in rows if row.network == name]
+        means = [row.mean for row in own]
+        # a bar below zero has no place on a logarithmic axis
+        down = [min(row.deviation, 0.99 * row.mean) for row in own]
+        ax.errorbar(
+            [row.value for row in own],
+            means,
+            yerr=[down, [row.deviation for row in own]],
+            color=_COLOURS[index % 7],
+            marker=_MARKERS[index % 7],
+            markersize=5,
+            linewidth=1.5,
+            capsize=2.5,
+            label=name,
+        )
+    if baseline is not None:
+        ax.axhline(baseline, color=_GREY, linewidth=1, linestyle="--", label="mean of the path")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel(label)
+    ax.set_ylabel("training error (MSE)")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> "Axes":
+    """Draw how often random patterns could be stored, by their number; lines are the theory.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
+    """
+    from matplotlib import pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4.8, 3.6), layout="constrained")
+    for index, curve in enumerate(curves):
+        colour = _COLOURS[index % 7]
+        ax.errorbar(
+            curve.loads.numpy(),
+            curve.fraction.numpy(),
+            yerr=curve.error.numpy(),
+            color=colour,
+            linestyle="none",
+            marker=_MARKERS[index % 7],
+            markersize=5,
+            capsize=2.5,
+            label=f"N = {curve.neurons}",
+        )
+        first, last = int(curve.patterns.min()), int(curve.patterns.max())
+        counts = range(first, last + 1)
+        ax.plot(
+            [count / curve.neurons for count in counts],
+            [separable_fraction(count, curve.neurons) for count in counts],
+            color=colour,
+            linewidth=1.2,
+        )
+    ax.axvline(2, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+    ax.axhline(0.5, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+    ax.set_xlabel("patterns for each neuron, P / N")
+    ax.set_ylabel("fraction of trials stored")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    return ax

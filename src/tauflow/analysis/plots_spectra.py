@@ -1,0 +1,133 @@
+"""Pictures of Jacobian spectra and of the edge of stability."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from tauflow.errors import ArgumentError
+
+from .attractors import ContinuousAttractor
+from .mean_field import CriticalCurve
+from .spectra import Spectrum
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BLUE, _INK, _GREY = "#0072B2", "#1F2933", "#7B8794"
+# From dark to light, so that their order shows in print without colour; the dashes differ too.
+_ORDERED = ("#08306B", "#2171B5", "#009E73", "#E69F00", "#D55E00", "#CC79A7")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+
+
+def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = None) -> "Axes":
+    """Draw where random networks of several depths lose their stability.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
+    come to rest, below it they are chaotic.
+    """
+    ax = ax or _new_axes(4.8, 3.8)
+    for index, curve in enumerate(curves):
+        found = curve.converged
+        ax.plot(
+            curve.sigma_w[found].numpy(),
+            curve.sigma_b[found].numpy(),
+            color=_ORDERED[index % len(_ORDERED)],
+            linestyle=_DASHES[index % len(_DASHES)],
+            linewidth=2,
+            label=f"L = {curve.family.layers}",
+        )
+    ax.set_xlabel(r"scale of the weights, $\sigma_w$")
+    ax.set_ylabel(r"scale of the biases, $\sigma_b$")
+    ax.set_ylim(bottom=0)
+    ax.text(0.04, 0.93, "stable", transform=ax.transAxes, color=_INK, va="top")
+    ax.text(0.96, 0.07, "chaotic", transform=ax.transAxes, color=_INK, ha="right")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return ax
+
+
+def draw_spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> "Figure":
+    """Draw eigenvalues in the complex plane: a column for each network, a row for each gating.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Figure 5.
+
+    Args:
+        spectra: for the title of each row, the spectra under the titles of the columns; all rows
+            have the same columns.
+
+    Raises:
+        ArgumentError: there is none, or the rows differ.
+    """
+    from matplotlib import pyplot as plt
+
+    columns = list(next(iter(spectra.values()), {}))
+    if not columns or any(list(row) != columns for row in spectra.values()):
+        raise ArgumentError(
+            "draw_spectra: give at least one row, and in all rows the same columns, got "
+            f"{ {name: list(row) for name, row in spectra.items()} }."
+        )
+    figure, grid = plt.subplots(
+        len(spectra),
+        len(columns),
+        figsize=(0.6 + 2.7 * len(columns), 0.5 + 2.3 * len(spectra)),
+        squeeze=False,
+        sharex="col",
+        layout="constrained",
+    )
+    for line, (title, row) in zip(grid, spectra.items(), strict=True):
+        for ax, spectrum in zip(line, row.values(), strict=True):
+            _draw_spectrum(spectrum, ax)
+        line[0].set_ylabel(f"{title}\n" + r"Im $\lambda$")
+    for top, bottom, name in zip(grid[0], grid[-1], columns, strict=True):
+        top.set_title(name)
+        bottom.set_xlabel(r"Re $\lambda$")
+    return figure
+
+
+def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
+    """Draw the modes of every point of a supposed attractor: those at rest, and the gap below.
+
+    Args:
+        found: the result of :func:`~tauflow.analysis.continuous_attractor`.
+        ax: where to draw; by default a new figure.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    rates = found.eigenvalues.gather(1, found.eigenvalues.abs().argsort(dim=1)).real.cpu()
+    modes = rates.shape[1]
+    ax = ax or _new_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
+    number = torch.arange(1, modes + 1).expand_as(rates)
+    aside = 0.5 * torch.rand(rates.shape, generator=torch.Generator().manual_seed(0)) - 0.25
+    ax.plot((number + aside).flatten(), rates.flatten(), ".", color=_BLUE, markersize=4, alpha=0.5)
+    ax.axhline(0, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+    if 0 < found.dimension < modes:
+        ax.axvline(found.dimension + 0.5, color=_INK, linewidth=1, linestyle=":")
+    verdict = "continuous attractor" if found.is_attractor else "no continuous attractor"
+    missing = (
+        f" (not {', '.join(found.failures)})" if found.failures else f", d = {found.dimension}"
+    )
+    ax.set_title(verdict + missing, fontsize="medium", loc="left", wrap=True)
+    ax.set_xlim(0.4, modes + 0.6)
+    ax.set_xlabel("mode, slowest first")
+    ax.set_ylabel(r"Re $\lambda$")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _draw_spectrum(spectrum: Spectrum, ax: "Axes") -> None:
+    values = spectrum.eigenvalues.cpu()
+    size = 3 if len(values) < 500 else 1.5
+    ax.plot(values.real.numpy(), values.imag.numpy(), ".", color=_BLUE, markersize=size)
+    ax.axvline(0, color=_INK, linewidth=1, linestyle="--", zorder=0)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _new_axes(width: float, height: float) -> "Axes":
+    from matplotlib import pyplot as plt
+
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax

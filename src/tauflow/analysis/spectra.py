@@ -1,0 +1,233 @@
+"""Jacobian spectra of random networks, with and without gates, beside what theory says of them."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Complex
+from torch import Tensor
+
+from tauflow.cells import AbstractCell, GNODECell, LEMCell
+from tauflow.checks import at_least, one_of, positive, within
+from tauflow.errors import ArgumentError
+
+from .flow import as_flow
+from .flow_field import follow
+from .mean_field import RandomODE, mean_field
+
+GATED_NETWORKS = ("mgru", "gnode", "lem")
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues of the Jacobian of a network's velocity where the network came to.
+
+    Args:
+        eigenvalues: per unit of time.
+        final_speed: norm of the velocity there, over the square root of the number of neurons.
+        settled: whether that is below the tolerance, so that the place is a fixed point.
+    """
+
+    eigenvalues: Complex[Tensor, " S"]
+    final_speed: float
+    settled: bool
+
+    @property
+    def abscissa(self) -> float:
+        """Largest real part."""
+        return float(self.eigenvalues.real.max())
+
+    def share_within(self, radius: float) -> float:
+        """Return which share of the eigenvalues is at most ``radius`` from zero: slow modes."""
+        positive(radius=radius)
+        return float((self.eigenvalues.abs() <= radius).double().mean())
+
+
+def gating_spectrum(
+    network: str,
+    *,
+    neurons: int = 1000,
+    sigma_w: float = 1.5,
+    sigma_z: float = 0.0,
+    steps: int = 1000,
+    tolerance: float = 1e-6,
+    seed: int = 0,
+) -> Spectrum:
+    r"""Return the spectrum of a random network after a long run without input.
+
+    All weights have Kaiming scaling: variance :math:`\sigma^2` over the fan-in, with
+    :math:`\sigma_w` in the target and :math:`\sigma_z` in the gate; biases are zero. The
+    run takes one step of a time constant after another, as the networks themselves do (LEM forward
+    and backward); the Jacobian is that of the flow in continuous time. Without gating,
+    ``sigma_z=0``, every gate is 1/2.
+
+    Source: Kim et al. 2023, "Gated neural ODEs", Appendix B and Figure 5. Not said there: the
+    state at the start, here standard normal; the last activation of ``"gnode"``, here none.
+
+    Args:
+        network: ``"mgru"``, ``"gnode"`` (three layers of tanh between, as wide as the state; one
+            for the gate) or ``"lem"`` (whose state is twice as wide).
+        neurons: N.
+        sigma_w: scale of the target's weights.
+        sigma_z: scale of the gates' weights.
+        steps: of the run.
+        tolerance: of the final speed.
+        seed: of weights and start.
+    """
+    one_of(GATED_NETWORKS, network=network)
+    at_least(1, neurons=neurons)
+    within(0.0, math.inf, sigma_w=sigma_w)
+    within(0.0, math.inf, sigma_z=sigma_z)
+    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
+    build = _lem if network == "lem" else _mgru if network == "mgru" else _gnode
+    cell = build(neurons, sigma_w, sigma_z, generator)
+    return _spectrum_after(cell, steps, tolerance, generator, spread=1.0)
+
+
+@dataclass(frozen=True)
+class MeasuredRadius:
+    r"""Spectral radius of a sampled network beside that of the mean-field theory.
+
+    Args:
+        radius: of the Jacobian J of F at the fixed point that the sample reached; in a finite
+            network a few percent above the theory, as the outermost of N eigenvalues is.
+        mean_gain: square root of tr(J^T J) / N, the other side of Eq. 33 of Kim et al. 2023, which
+            fluctuates less.
+        variance: mean square of the state there.
+        expected_radius: :math:`\rho` of the theory.
+        expected_variance: C_h of the theory.
+        settled: whether the sample reached a fixed point; in chaos there is none to reach.
+    """
+
+    radius: float
+    mean_gain: float
+    variance: float
+    expected_radius: float
+    expected_variance: float
+    settled: bool
+
+
+@torch.no_grad()
+def measured_radius(
+    family: RandomODE,
+    *,
+    neurons: int = 1000,
+    steps: int = 1000,
+    tolerance: float = 1e-6,
+    seed: int = 0,
+) -> MeasuredRadius:
+    """Sample one network of a family, let it come to rest, and measure its spectral radius.
+
+    Args:
+        family: what to sample; without inputs.
+        neurons: N; the hidden layers have ``family.aspect`` times as many.
+        steps: of one time constant, to come to rest.
+        tolerance: speed, over the square root of N, that counts as rest.
+        seed: of weights and start.
+
+    Raises:
+        ArgumentError: the family has inputs, which the sample would not.
+    """
+    if family.sigma_u * family.input_power:
+        raise ArgumentError(
+            "measured_radius: samples run without input, but the family has sigma_u="
+            f"{family.sigma_u} and input_power={family.input_power}. Set one of them to 0."
+        )
+    generator = torch.Generator().manual_seed(at_least(0, seed=seed))
+    cell = sample_network(family, neurons, generator)
+    theory = mean_field(family)
+    spread = math.sqrt(theory.variance) if theory.converged and theory.variance else 1.0
+    flow = as_flow(cell, dt=1.0)
+    start = spread * torch.randn(1, neurons, generator=generator, dtype=torch.float64)
+    h = follow(flow, start, steps=steps).states[:, -1]
+    speed = float(flow.speed(h)) / math.sqrt(neurons)
+    jacobian = flow.linearise(h)[1][0] + torch.eye(neurons, dtype=h.dtype)
+    return MeasuredRadius(
+        radius=float(torch.linalg.eigvals(jacobian).abs().max()),
+        mean_gain=float(jacobian.square().sum() / neurons) ** 0.5,
+        variance=float(h.square().mean()),
+        expected_radius=math.sqrt(theory.squared_radius),
+        expected_variance=theory.variance,
+        settled=speed < tolerance,
+    )
+
+
+@torch.no_grad()
+def sample_network(
+    family: RandomODE, neurons: int, generator: torch.Generator | None = None
+) -> GNODECell:
+    """Draw a neural ODE of a family, without gate, its time constant 1 and its input width 1.
+
+    Args:
+        family: what to draw.
+        neurons: N.
+        generator: of the weights.
+    """
+    hidden = max(1, round(family.aspect * at_least(1, neurons=neurons)))
+    deep = family.layers > 1
+    cell = GNODECell(
+        1,
+        neurons,
+        layers=family.layers,
+        units=hidden if deep else None,
+        gate_layers=0,
+        activation=family.activation if deep else None,
+        final_activation=family.final_activation,
+    )
+    weights = [cell.W_h, *cell.W_F]
+    for weight, gain in zip(weights, family.gains, strict=True):
+        _draw(weight, math.sqrt(gain), generator)
+    for bias in (cell.b, *cell.b_F):
+        bias.copy_(family.sigma_b * torch.randn(bias.shape, generator=generator))
+    cell.W_x.copy_(family.sigma_u * torch.randn(cell.W_x.shape, generator=generator))
+    return cell
+
+
+@torch.no_grad()
+def _spectrum_after(
+    cell: AbstractCell, steps: int, tolerance: float, generator: torch.Generator, *, spread: float
+) -> Spectrum:
+    """Run a network without input in steps of one time constant; linearise the flow there."""
+    size = cell.state_size
+    start = spread * torch.randn(1, size, generator=generator, dtype=torch.float64)
+    h = follow(as_flow(cell, dt=1.0), start, steps=at_least(1, steps=steps)).states[:, -1]
+    flow = as_flow(cell, dt=0)
+    speed = float(flow.speed(h)) / math.sqrt(size)
+    return Spectrum(flow.eigenvalues(h)[0], speed, speed < positive(tolerance=tolerance))
+
+
+def _mgru(neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator) -> AbstractCell:
+    cell = GNODECell(1, neurons, layers=1, final_activation="tanh")
+    return _with_weights(cell, [sigma_w, sigma_z], generator)
+
+
+def _gnode(
+    neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator
+) -> AbstractCell:
+    cell = GNODECell(1, neurons, layers=3, units=neurons, activation="tanh")
+    with torch.no_grad():
+        for weight in cell.W_F:
+            _draw(weight, sigma_w, generator)
+    return _with_weights(cell, [sigma_w, sigma_z], generator)
+
+
+def _lem(neurons: int, sigma_w: float, sigma_z: float, generator: torch.Generator) -> AbstractCell:
+    return _with_weights(LEMCell(1, neurons), [sigma_z, sigma_z, sigma_w, sigma_w], generator)
+
+
+@torch.no_grad()
+def _with_weights(
+    cell: GNODECell | LEMCell, scales: list[float], generator: torch.Generator
+) -> AbstractCell:
+    """Draw the recurrent weights block by block; no biases and no input weights."""
+    for name, parameter in cell.named_parameters():
+        if name.startswith(("b", "W_x")):
+            parameter.zero_()
+    for block, scale in zip(cell.W_h.chunk(len(scales)), scales, strict=True):
+        _draw(block, scale, generator)
+    return cell
+
+
+def _draw(weight: Tensor, scale: float, generator: torch.Generator | None) -> None:
+    drawn = torch.randn(weight.shape, generator=generator)
+    weight.copy_(scale / math.sqrt(weight.shape[1]) * drawn)

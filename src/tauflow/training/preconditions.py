@@ -1,0 +1,89 @@
+"""What is checked before training begins: a model, data, a loss, a metric and a recipe that fit."""
+
+import torch
+from torch import nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError, DataError
+
+from .losses import LOSSES, weighted
+from .metrics import METRICS
+from .optimization import l2_penalty
+from .recipe import Recipe
+from .score import Score
+
+Splits = dict[str, SequenceBatch | None]
+
+
+def loss_of(name: str, recipe: Recipe) -> Score:
+    """Return the loss of that name, with the class weights of the recipe."""
+    loss = LOSSES[name]
+    if recipe.class_weights is None:
+        return loss
+    return weighted(loss, recipe.class_weights, recipe.class_weight_mean or "weights")
+
+
+def check_training(
+    model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe
+) -> None:
+    """Refuse what would fail only after some time, or mean nothing.
+
+    Args:
+        model: to be trained.
+        splits: ``"train"``, ``"valid"`` and ``"test"``.
+        loss: name of the loss.
+        metric: name of the metric.
+        recipe: the protocol.
+
+    Raises:
+        ArgumentError: arguments contradict each other.
+        DataError: a split is empty, or its targets do not suit the loss or the metric.
+    """
+    if not isinstance(recipe, Recipe):
+        raise ArgumentError(
+            f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
+            "Recipe.from_dict(...)."
+        )
+    for name, data in splits.items():
+        if data is None:
+            continue
+        if len(data) == 0:
+            raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
+        _check_inputs(name, data)
+        chosen = METRICS[recipe.select_by or metric] if name == "valid" else METRICS[metric]
+        for score in [loss_of(loss, recipe)] if name == "train" else [METRICS[metric], chosen]:
+            score.check_targets(name, data)
+    train = splits["train"]
+    if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
+        raise DataError(
+            f"drop_last=True leaves no batch: there are {len(train)} training sequences and "
+            f"batch_size={recipe.batch_size}. Use smaller batches, or drop_last=False."
+        )
+    if splits["valid"] is None and recipe.select == "best":
+        raise ArgumentError(
+            "select='best' needs validation data, but valid is None. Pass a validation split, or "
+            "use a recipe with select='last'."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
+    if recipe.l2 > 0:
+        l2_penalty(model)
+
+
+def _check_inputs(name: str, data: SequenceBatch) -> None:
+    """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    good = torch.isfinite(data.x)
+    if data.observed is not None:
+        good |= ~data.observed
+    finite = {"x": good.flatten(2).all(-1)}
+    if data.dt is not None:
+        finite["dt"] = torch.isfinite(data.dt)
+    for part, good in finite.items():
+        bad = ~good if data.mask is None else ~good & data.mask
+        if bool(bad.any()):
+            row, step = bad.nonzero()[0].tolist()
+            advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
+            raise DataError(
+                f"{part} of the {name} data is not finite at sequence {row}, step {step}. "
+                f"{advice}, or mark the step with mask=False."
+            )
