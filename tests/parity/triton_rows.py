@@ -62,14 +62,14 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
     MixedMemoryCell: [
         ((3, 4, 5), {"backbone_units": 9}),
         ((17, 1, 5), {"backbone_units": 9, "form": "state", "forget_bias": -0.5}),
-        ((2, 3, 17), {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"}),
+        ((2, 3, 7), {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"}),
         (
             (2, 3, 5),
             {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
         ),
         ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
         ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
-        ((2, 3, 5), {"backbone_layers": 1, "mode": "pure", "form": "state"}),
+        ((2, 3, 5), {"backbone_units": 19, "mode": "pure", "form": "state"}),
     ],
 }
 """Sizes B, T, N with options: tiles of several sequences, of one block of synapses and of more."""
