@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from triton_rows import DEVICES, FIRST, calls, checked_memory, error, leaves, pull
+from triton_rows import DEVICES, FIRST, OTHER_FORMS, calls, checked_memory, error, leaves, pull
 
 import tauflow
 from tauflow.kernels import KernelCall
@@ -94,13 +94,16 @@ def test_autocast_rounds_no_more_than_the_reference(module, options, device):
     assert error(rounded["triton"], exact) < max(2 * error(rounded["reference"], exact), 1e-5)
 
 
-@pytest.mark.parametrize(("spec", "size", "options"), FIRST)
-def test_a_second_derivative_is_refused(spec, size, options, device):
-    call, _ = calls(spec, size, device, **options)
-    y, last = spec.run(call)
-    (to_x,) = torch.autograd.grad(pull(y, last), call.x, create_graph=True)
-    with pytest.raises(RuntimeError, match="no autograd formula"):
-        torch.autograd.grad(to_x.sum(), call.x)
+@pytest.mark.parametrize(("spec", "size", "options"), [*FIRST, *OTHER_FORMS])
+def test_gradients_have_gradients(spec, size, options, device):
+    pair, found = calls(spec, size, device, masked=True, **options), []
+    for run, call in zip((spec.run, reference_loop), pair, strict=True):
+        first = torch.autograd.grad(pull(*run(call)), leaves(call), create_graph=True)
+        norm = sum(gradient.square().sum() for gradient in first)
+        found.append([*first, *torch.autograd.grad(norm, leaves(call), allow_unused=True)])
+    for one, other in zip(*found, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or error(one, other) < 1e-4
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)

@@ -104,6 +104,15 @@ ROWS = [
 FIRST = [row for row in ROWS if row.values[1] == (3, 4, 5)]
 """One row of each kernel, where the options do not matter."""
 
+OTHER_FORMS = [
+    row
+    for row in ROWS
+    if is_stepped(row.values[0])
+    and row.values[1] in ((2, 3, 5), (2, 3, 7), (17, 1, 5))
+    and row.values[2].get("backbone_layers", 1) < 3
+]
+"""The forms of the closed-form cells, in the kernel that serves all of them."""
+
 
 def calls(
     spec: KernelSpec, size: tuple[int, int, int], device: str, *, masked: bool = False, **options

@@ -63,6 +63,7 @@ def code_of(activation: Activation) -> Phi | None:
 
 
 _NUMBERS = {activation: number for number, activation in enumerate(_CODES)}
+_ACTIVATIONS = tuple(_CODES)
 _PHIS = tuple(_CODES.values())
 
 
@@ -74,3 +75,8 @@ def number_of(activation: Activation) -> int:
 def phi_of(number: int) -> Phi:
     """Return what :func:`code_of` does, from :func:`number_of`."""
     return _PHIS[number]
+
+
+def activation_of(number: int) -> Activation:
+    """Return the activation itself, from :func:`number_of`."""
+    return _ACTIVATIONS[number]

@@ -1,6 +1,7 @@
 """The closed-form kernels as operators of torch, with shapes to trace by and gradients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,13 @@ from .cfc import (
     time_first,
 )
 from .cfc_arrays import Form
+from .replay import must_replay, replay
 from .triton_cfc_core import Core, Gradients, Memory, Results, tape_of
 from .triton_cfc_launch import run_backward, run_forward
+from .triton_cfc_plain import plain_closed_form
 from .triton_limits import on_device
+
+_INPUTS = 15  # arguments that may have gradients
 
 
 def encode_form(backbone: Backbone, heads: ClosedFormHeads) -> list[int]:
@@ -307,20 +312,22 @@ def _deltas(form: Form, tape: CoreMemory) -> CoreDeltas:
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, h, dt, *rest = inputs
-    parameters, (c, W_x, W_h, _, mask), options = rest[:8], rest[8:13], rest[13:]
     y, _, last_c, *kept = output
-    ctx.save_for_backward(x, h, dt, *parameters, c, W_x, W_h, mask, y, *kept)
-    ctx.options, ctx.memory_shape = options[:-1], last_c.shape
+    ctx.save_for_backward(*inputs[:_INPUTS], inputs[_INPUTS], y, *kept)
+    ctx.options, ctx.memory_shape = inputs[_INPUTS + 1 : -1], last_c.shape
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
-def _backward(
-    ctx: Any, g_y: Tensor | None, g_last: Tensor | None, g_last_c: Tensor | None, *_: None
-) -> tuple[Any, ...]:
-    x, h, dt, *rest = ctx.saved_tensors
-    parameters, (c, W_x, W_h, mask, y, *kept) = rest[:8], rest[8:]
-    wants_x, wants_dt = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
+    saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    inputs, (mask, y, *kept) = saved[:_INPUTS], saved[_INPUTS:]
+    pulls, wanted = pulls[:3], ctx.needs_input_grad[:_INPUTS]
+    if must_replay(pulls):
+        plain = partial(_plain, ctx.options, mask)
+        return *replay(plain, inputs, wanted, pulls), *(None,) * 6
+    x, h, dt, *parameters = inputs[:11]
+    c, W_x, W_h, _ = inputs[11:]
+    g_y, g_last, g_last_c = pulls
     gradients = closed_form_sequence_backward(
         x,
         h,
@@ -336,14 +343,26 @@ def _backward(
         torch.zeros_like(h) if g_last is None else g_last,
         h.new_zeros(ctx.memory_shape) if g_last_c is None else g_last_c,
         *ctx.options,
-        wants_x,
-        wants_dt,
+        wanted[0],
+        wanted[2],
     )
-    found = [
-        gradient if wanted else None
-        for gradient, wanted in zip(gradients, ctx.needs_input_grad[:15], strict=True)
-    ]
+    found = [g if want else None for g, want in zip(gradients, wanted, strict=True)]
     return (*found, *(None,) * 6)
+
+
+def _plain(options: Sequence[Any], mask: Tensor | None, *inputs: Tensor | None) -> Any:
+    """Return the results through operations that autograd knows, in the state's dtype."""
+    form, _, reads_state, _ = options
+    x, h, dt, *others = (None if tensor is None else tensor.float() for tensor in inputs)
+    assert x is not None
+    assert h is not None
+    assert dt is not None
+    present = [tensor for tensor in others if tensor is not None]
+    parameters, memory = CoreParameters(*present[:8]), present[8:]
+    results = plain_closed_form(form, reads_state, mask, x, h, dt, parameters, memory)
+    stored = inputs[1]
+    assert stored is not None
+    return tuple(result.to(stored.dtype) for result in results)
 
 
 closed_form_sequence.register_autograd(_backward, setup_context=_keep_for_backward)

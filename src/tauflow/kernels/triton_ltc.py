@@ -7,7 +7,9 @@ from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell
 
+from .replay import must_replay, replay
 from .spec import KernelCall
+from .torch_ltc import LTCRun, plain_ltc
 from .triton_limits import batch_tile, needs_backward, on_device, triton_limits
 from .triton_ltc_plan import StepPlan
 from .triton_sums import (
@@ -278,41 +280,38 @@ def _(
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    u, h, delta, weights_x, weights, _, C, mask, substeps, _, _ = inputs
-    ctx.save_for_backward(u, delta, weights_x, weights, C, mask, *output[2:])
-    ctx.substeps, ctx.dtype = substeps, h.dtype
+    ctx.save_for_backward(*inputs[:8], *output[2:])
+    ctx.substeps = inputs[8]
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
-def _backward(ctx: Any, g_out: Tensor | None, g_last: Tensor | None, *_: None) -> tuple[Any, ...]:
-    u, delta, weights_x, weights, C, mask, tape, reciprocals, slopes = ctx.saved_tensors
-    (B, T), N = delta.shape, C.shape[0]
-    if g_out is None:
-        g_out = u.new_zeros(B, T, N, dtype=ctx.dtype)
-    if g_last is None:
-        g_last = u.new_zeros(B, N, dtype=ctx.dtype)
-    g_u, g_h, g_delta, *g_parameters = ltc_sequence_backward(
+def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
+    inputs, (mask, *kept) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+    pulls, wanted = pulls[:2], ctx.needs_input_grad[:7]
+    if must_replay(pulls):
+        run = LTCRun(ctx.substeps, mask)
+        return *replay(lambda *own: _plain(run, *own), inputs, wanted, pulls), *(None,) * 4
+    u, h, delta, weights_x, weights, _, C = inputs
+    g_out, g_last = pulls
+    found = ltc_sequence_backward(
         u,
         delta,
         weights_x,
         weights,
         C,
         mask,
-        tape,
-        reciprocals,
-        slopes,
-        g_out,
-        g_last,
+        *kept,
+        h.new_zeros(*u.shape[:2], h.shape[1]) if g_out is None else g_out,
+        torch.zeros_like(h) if g_last is None else g_last,
         ctx.substeps,
-        ctx.needs_input_grad[0],
+        wanted[0],
     )
-    return (
-        g_u if ctx.needs_input_grad[0] else None,
-        g_h,
-        g_delta if ctx.needs_input_grad[2] else None,
-        *g_parameters,
-        *(None,) * 4,
-    )
+    return *(g if want else None for g, want in zip(found, wanted, strict=True)), *(None,) * 4
+
+
+def _plain(run: LTCRun, u: Tensor, h: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    states, last = plain_ltc(run, u, h.float(), *others)
+    return states.to(h.dtype), last.to(h.dtype)
 
 
 ltc_sequence.register_autograd(_backward, setup_context=_keep_for_backward)
