@@ -2,10 +2,21 @@
 
 import pytest
 import torch
-from triton_rows import DEVICES, FIRST, OTHER_FORMS, calls, checked_memory, error, leaves, pull
+from torch.utils._pytree import tree_map_only
+from triton_rows import (
+    DEVICES,
+    FIRST,
+    OTHER_FORMS,
+    calls,
+    checked_memory,
+    error,
+    leaves,
+    pull,
+    values_and_gradients,
+)
 
 import tauflow
-from tauflow.kernels import KernelCall
+from tauflow.kernels import KernelCall, triton_cfc, triton_cfc_operator, triton_ltc
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -25,33 +36,34 @@ def _memory(device):
         yield
 
 
-class Recorder(torch.overrides.TorchFunctionMode):
-    """Keeps the arguments of the library's own operators."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = {}
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if str(function).startswith("tauflow."):
-            self.seen[function] = args
-        return function(*args, **(kwargs or {}))
+OPERATORS = [
+    (triton_ltc, "ltc_sequence"),
+    (triton_ltc, "ltc_sequence_backward"),
+    (triton_cfc, "closed_form_sequence"),
+    (triton_cfc_operator, "closed_form_sequence_backward"),
+]
+"""The library's own operators, by the modules that call them."""
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)
-def test_operators_keep_what_they_promise(spec, size, options, device):
+def test_operators_keep_what_they_promise(spec, size, options, device, monkeypatch):
+    seen = []
+
+    def recorded(operator):
+        def call(*arguments):
+            seen.append((operator, arguments))
+            return operator(*arguments)
+
+        return call
+
+    for module, name in OPERATORS:
+        monkeypatch.setattr(module, name, recorded(getattr(module, name)))
     call, _ = calls(spec, size, device, masked=True, **options)
-    with Recorder() as recorder:
-        spec.run(call)
-    assert recorder.seen
-    for operator, arguments in recorder.seen.items():
-        own = [
-            value.detach().requires_grad_(value.requires_grad)
-            if isinstance(value, torch.Tensor)
-            else value
-            for value in arguments
-        ]
-        torch.library.opcheck(operator, own, test_utils=("test_schema", "test_faketensor"))
+    values_and_gradients(spec.run, call)
+    (forward, given), (backward, pulled) = seen
+    given = tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), given)
+    torch.library.opcheck(forward, given)
+    torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
 
 
 @pytest.mark.parametrize(("module", "options"), MODULES)
