@@ -132,20 +132,3 @@ def test_a_sequence_may_be_split(spec, size, options, device):
     expected = torch.autograd.grad(pull(expected_y, expected_h), leaves(double))
     assert error(y, expected_y) < 1e-5
     assert max(map(error, to, expected)) < 1e-4
-
-
-@pytest.mark.parametrize(("module", "options"), MODULES)
-def test_auto_takes_triton_on_a_gpu_without_waiting_for_it(module, options, device):
-    if device != "cuda":
-        pytest.skip(reason="only a GPU runs beside the host")
-    rnn = module(3, 5, **options).to(device)
-    x = torch.randn(3, 4, 3, device=device, requires_grad=True)
-    dt = torch.rand(3, 4, device=device)
-    mask = torch.ones(3, 4, dtype=torch.bool, device=device)
-    rnn(x, dt=dt, mask=mask)[0].sum().backward()  # compiles
-    torch.use_deterministic_algorithms(False)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        rnn(x, dt=dt, mask=mask)[0].sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -149,8 +149,9 @@ def values_and_gradients(run, call: KernelCall) -> list[Tensor]:
 
 def error(actual: Tensor, expected: Tensor) -> float:
     """Return the largest error in units of the largest expected entry; infinite if there is NaN."""
+    expected = expected.cpu().double()
     unit = max(1e-3, expected.abs().max().item())
-    largest = (actual.cpu().double() - expected.double()).abs().max().item() / unit
+    largest = (actual.cpu().double() - expected).abs().max().item() / unit
     return largest if math.isfinite(largest) else math.inf
 
 
@@ -196,9 +197,11 @@ def inside_bounds() -> Iterator[None]:
     def checked_launch(self, *arguments, **options):
         ranges.clear()
         for value in (*arguments, *options.values()):
-            if isinstance(value, Tensor):
-                size = value.numel() * value.element_size()
-                ranges.append((value.data_ptr(), value.data_ptr() + size))
+            if isinstance(value, Tensor) and value.numel():
+                sides = zip(value.shape, value.stride(), strict=True)
+                last = sum((size - 1) * stride for size, stride in sides)
+                end = value.data_ptr() + (last + 1) * value.element_size()
+                ranges.append((value.data_ptr(), end))
         return launch(self, *arguments, **options)
 
     def checked_load(self, pointers, mask, *rest):

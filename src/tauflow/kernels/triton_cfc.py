@@ -9,7 +9,7 @@ from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 from .cfc import core_limits, core_parameters
 from .spec import KernelCall
 from .triton_cfc_operator import closed_form_sequence, encode_form
-from .triton_cfc_plan import precision_of, why_not_persistent
+from .triton_cfc_plan import PERSISTENT, precision_of, way_by_steps, why_not_persistent
 from .triton_limits import needs_backward, triton_limits
 
 
@@ -48,18 +48,18 @@ def multiplied_as(call: KernelCall) -> torch.dtype:
 
 def run_triton_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`CfCCell` in one launch."""
-    return _run(call, persistent=True)
+    return _run(call, PERSISTENT)
 
 
 def run_triton_cfc_stepped(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`CfCCell` step by step."""
-    return _run(call, persistent=False)
+    return _run(call, way_by_steps())
 
 
-def _run(call: KernelCall, *, persistent: bool) -> tuple[Tensor, Tensor]:
+def _run(call: KernelCall, way: str) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, CfCCell)
-    y, last, _ = run_core(call, call.h, cell.backbone, cell.heads, (), persistent=persistent)
+    y, last, _ = run_core(call, call.h, cell.backbone, cell.heads, (), way)
     return y, last
 
 
@@ -69,11 +69,20 @@ def run_core(
     backbone: Backbone,
     heads: ClosedFormHeads,
     memory: tuple[Tensor, ...],
+    way: str,
     *,
-    persistent: bool,
     reads_state: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run heads on a backbone, beside a memory (c, W_x, W_h, b) if there is one.
+
+    Args:
+        call: inputs, gaps and mask.
+        h: state before the first step, (B, N).
+        backbone: between the input and the heads.
+        heads: of the closed form.
+        memory: empty without one.
+        way: of running it, one of :mod:`.triton_cfc_plan`.
+        reads_state: whether a core beside a memory reads the state too.
 
     Returns:
         The core's states (B, T, N), and the last state and memory, (B, N).
@@ -100,7 +109,7 @@ def run_core(
         encode_form(backbone, heads),
         precision_of(factor),
         reads_state,
-        persistent,
+        way,
         keep,
     )
     return y, last, last_c

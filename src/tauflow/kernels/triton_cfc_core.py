@@ -53,7 +53,7 @@ class Core:
     Args:
         form: the closed form.
         precision: of products of float32 tiles.
-        persistent: whether one launch takes all steps.
+        way: of running it, one of :mod:`.triton_cfc_plan`.
         parameters: of the core.
         recurrent: the columns of its first layer that multiply what changes from step to step.
         tape: values of the layers.
@@ -64,7 +64,7 @@ class Core:
 
     form: Form
     precision: str
-    persistent: bool
+    way: str
     parameters: CoreParameters
     recurrent: Tensor
     tape: CoreMemory

@@ -4,16 +4,16 @@ import torch
 from torch import Tensor
 
 from .triton_cfc_core import Core, Gradients, Results
-from .triton_cfc_plan import ROWS
+from .triton_cfc_plan import PERSISTENT, ROWS
 from .triton_cfc_stepped import backward_by_steps, forward_by_steps
 
 
 def run_forward(core: Core, h: Tensor, results: Results, *, keep: bool) -> None:
     """Run the sequences from states h, (B, N)."""
-    if core.persistent:
+    if core.way == PERSISTENT:
         _forward_at_once(core, h, results, keep)
     else:
-        forward_by_steps(core, h, results)
+        forward_by_steps(core, h, results, keep=keep)
 
 
 def run_backward(core: Core, gradients: Gradients) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -22,7 +22,7 @@ def run_backward(core: Core, gradients: Gradients) -> tuple[Tensor, Tensor, Tens
     Returns:
         Gradients of the first state and memory, (B, N), and of rate and amplitude, (..., N).
     """
-    if core.persistent:
+    if core.way == PERSISTENT:
         return _backward_at_once(core, gradients)
     return backward_by_steps(core, gradients)
 

@@ -75,7 +75,7 @@ def closed_form_sequence(
     form: Sequence[int],
     precision: str,
     reads_state: bool,
-    persistent: bool,
+    way: str,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Run a closed form over whole sequences, beside a memory if there is one.
@@ -91,7 +91,7 @@ def closed_form_sequence(
         form: the closed form, as :func:`encode_form` writes it.
         precision: of products of float32 tiles.
         reads_state: whether a core beside a memory reads the state too.
-        persistent: whether one launch takes all steps.
+        way: of running it, one of :mod:`.triton_cfc_plan`.
         keep: whether a backward pass may follow.
 
     Returns:
@@ -116,7 +116,7 @@ def closed_form_sequence(
             assert b is not None
             torch.addmm(b, rows, W_x.T, out=flat(gates))
             memory = Memory(gates, cells, W_h.contiguous(), c.contiguous(), reads_state)
-        core = _core(closed, precision, persistent, parameters, own, tape, dt, mask, memory)
+        core = _core(closed, precision, way, parameters, own, tape, dt, mask, memory)
         run_forward(core, h.contiguous(), results, keep=keep)
     return (*results, *_kept(closed, tape, gates, cells, keep=keep))
 
@@ -142,7 +142,7 @@ def _(
     form: Sequence[int],
     precision: str,
     reads_state: bool,
-    persistent: bool,
+    way: str,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     parameters = CoreParameters(
@@ -184,7 +184,7 @@ def _kept(
 def _core(
     form: Form,
     precision: str,
-    persistent: bool,
+    way: str,
     parameters: CoreParameters,
     own: int,
     tape: CoreMemory,
@@ -195,7 +195,7 @@ def _core(
     recurrent = parameters.first[:, own:].contiguous()
     whole = CoreParameters(*(parameter.contiguous() for parameter in parameters))
     valid = None if mask is None else mask.contiguous().view(torch.uint8)
-    return Core(form, precision, persistent, whole, recurrent, tape, dt.contiguous(), valid, memory)
+    return Core(form, precision, way, whole, recurrent, tape, dt.contiguous(), valid, memory)
 
 
 @torch.library.custom_op("tauflow::closed_form_sequence_backward", mutates_args=())
@@ -216,7 +216,7 @@ def closed_form_sequence_backward(
     form: Sequence[int],
     precision: str,
     reads_state: bool,
-    persistent: bool,
+    way: str,
     wants_x: bool,
     wants_dt: bool,
 ) -> list[Tensor]:
@@ -236,7 +236,7 @@ def closed_form_sequence_backward(
         if c is not None:
             assert W_h is not None
             memory = Memory(gates, cells, W_h.contiguous(), c.contiguous(), reads_state)
-        core = _core(closed, precision, persistent, named, own, tape, dt, mask, memory)
+        core = _core(closed, precision, way, named, own, tape, dt, mask, memory)
         pulls = (g_y.contiguous(), g_last.contiguous(), g_last_c.contiguous())
         g_h, g_c, g_rate, g_amplitude = run_backward(
             core, Gradients(*pulls, deltas, to_gates, g_dt)
@@ -289,7 +289,7 @@ def _(
     form: Sequence[int],
     precision: str,
     reads_state: bool,
-    persistent: bool,
+    way: str,
     wants_x: bool,
     wants_dt: bool,
 ) -> list[Tensor]:

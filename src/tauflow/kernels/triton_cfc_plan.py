@@ -11,6 +11,9 @@ from .triton_ltc_plan import options
 ROWS = 16
 """Sequences of a program: the least that matrix units take."""
 
+PERSISTENT, BY_STEPS, RECORDED = "persistent", "by steps", "recorded"
+"""Ways of running a sequence: in one launch; step by step; and that with CUDA graphs of steps."""
+
 MOST_LAYERS = 3
 """Backbone layers whose weights a program may hold."""
 
@@ -83,6 +86,11 @@ class CorePlan:
         small = max(self.units, self.width) <= _NARROW and not self.memory
         tile = {"ROWS": ROWS, "UNITS": self.units, "WIDTH": self.width}
         return {**tile, **options(4 if small else 8)}
+
+
+def way_by_steps() -> str:
+    """Return how steps are launched: a compiler records graphs itself, if it is asked to."""
+    return BY_STEPS if torch.compiler.is_compiling() else RECORDED
 
 
 def precision_of(dtype: torch.dtype) -> str:

@@ -66,14 +66,14 @@ def ltc_forward(
     WIDTH: tl.constexpr,
 ):
     """Run a tile of sequences."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     real = (row[:, None] < B) & (column[None, :] < N)
-    step = row.to(tl.int64) * T  # entry (b, t) of what has steps
+    step = row * T  # entry (b, t) of what has steps
     at = step[:, None] * N + column[None, :]
     # And of what has sub-steps, where sequences of the tape have one row more.
     substep = step[:, None] * K * N + column[None, :]
-    taped = substep + row[:, None].to(tl.int64) * N
+    taped = substep + row[:, None] * N
     capacity = tl.load(C + column, column < N, other=1.0)[None, :]
     v = tl.load(h + row[:, None] * N + column[None, :], real, other=0.0).to(tl.float32)
     if BLOCK == WIDTH:
@@ -153,14 +153,14 @@ def ltc_backward(
 ):
     """Run a tile of sequences backwards."""
     program = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = program * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     inside = column < N
     real = (row[:, None] < B) & inside[None, :]
-    step = row.to(tl.int64) * T + T - 1
+    step = row * T + T - 1
     at = step[:, None] * N + column[None, :]
     substep = (step[:, None] + 1) * K * N - N + column[None, :]
-    taped = substep + row[:, None].to(tl.int64) * N
+    taped = substep + row[:, None] * N
     capacity = tl.load(C + column, inside, other=1.0)[None, :]
     g_v = tl.load(g_last + row[:, None] * N + column[None, :], real, other=0.0).to(tl.float32)
     g_capacity = tl.zeros((ROWS, WIDTH), tl.float32)

@@ -10,6 +10,7 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from .cfc import core_limits
 from .spec import KernelCall
 from .triton_cfc import persistent_limits, run_core
+from .triton_cfc_plan import PERSISTENT, way_by_steps
 from .triton_limits import triton_limits
 
 
@@ -38,15 +39,15 @@ def triton_mixed_stepped_limits(call: KernelCall) -> str | None:
 
 def run_triton_mixed(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`MixedMemoryCell` on a :class:`CfCCell` in one launch."""
-    return _run(call, persistent=True)
+    return _run(call, PERSISTENT)
 
 
 def run_triton_mixed_stepped(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`MixedMemoryCell` on a :class:`CfCCell` step by step."""
-    return _run(call, persistent=False)
+    return _run(call, way_by_steps())
 
 
-def _run(call: KernelCall, *, persistent: bool) -> tuple[Tensor, Tensor]:
+def _run(call: KernelCall, way: str) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, MixedMemoryCell)
     core = cell.core
@@ -58,7 +59,7 @@ def _run(call: KernelCall, *, persistent: bool) -> tuple[Tensor, Tensor]:
         core.backbone,
         core.heads,
         (c, cell.W_x, cell.W_h, shift_forget_gate(cell.b, cell.forget_bias)),
-        persistent=persistent,
+        way,
         reads_state=cell.form == "input",
     )
     return y, torch.cat([v, c], dim=-1)
