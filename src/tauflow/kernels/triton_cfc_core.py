@@ -10,24 +10,6 @@ from .cfc_arrays import Form
 from .triton_cfc_plan import CorePlan
 
 
-def tape_of(
-    form: Form, like: Tensor, steps: int, batch: int, parameters: CoreParameters, *, keep: bool
-) -> CoreMemory:
-    """Allocate what the kernels write, for every step only if ``keep``."""
-    kept = steps if keep else 1
-    rows = parameters.heads_bias.shape[0]
-    width = rows if form.pure or form.time_bias else rows // 3 * 4
-    units = parameters.first.shape[0] if form.layers else 0
-    first = like.new_empty(steps, batch, units or width)
-    slopes = form.layers if keep and not form.backbone.shows_its_slope else 0
-    return CoreMemory(
-        first,
-        like.new_empty(max(form.layers - 1, 0), kept, batch, units),
-        like.new_empty(slopes, kept, batch, units),
-        like.new_empty(kept, batch, width) if form.layers else first,
-    )
-
-
 class Memory(NamedTuple):
     """A memory beside the core.
 

@@ -16,6 +16,7 @@ from .cfc import (
     CoreMemory,
     CoreParameters,
     core_gradients,
+    core_memory,
     first_rows,
     flat,
     input_gradient,
@@ -23,7 +24,7 @@ from .cfc import (
 )
 from .cfc_arrays import Form
 from .replay import must_replay, replay
-from .triton_cfc_core import Core, Gradients, Memory, Results, tape_of
+from .triton_cfc_core import Core, Gradients, Memory, Results
 from .triton_cfc_launch import run_backward, run_forward
 from .triton_cfc_plain import plain_closed_form
 from .triton_limits import on_device
@@ -165,7 +166,7 @@ def _allocate(
 ) -> tuple[CoreMemory, Results, Tensor, Tensor]:
     """Return tape, results, gates and cells, to be written."""
     (B, T, _), N = x.shape, h.shape[1]
-    tape = tape_of(form, x, T, B, parameters, keep=keep)
+    tape = core_memory(form, T, B, parameters, keep=keep, new=x.new_empty)
     rows = 0 if c is None else B
     results = Results(h.new_empty(B, T, N), h.new_empty(B, N), h.new_empty(rows, N))
     return tape, results, x.new_empty(T, rows, 4 * N), dt.new_empty(T, rows, N)

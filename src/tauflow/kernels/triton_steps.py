@@ -271,7 +271,6 @@ def memory_backward(
         valid = tl.load(mask + row * T + t) != 0
         rest = tl.where(valid, 0.0, pull)
         pull = tl.where(valid, pull, 0.0)
-        to_u = tl.where(valid, to_u, 0.0)
     pull += to_u * o * (1.0 - bent * bent)
     kind = to_gates.dtype.element_ty
     tl.store(delta, (pull * g * i * (1.0 - i)).to(kind), inside)
