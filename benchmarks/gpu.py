@@ -84,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=int, default=60_000, help="most steps x sub-steps x 30 captured as a graph"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start no new sizes after so many"
+    )
     parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
     parser.set_defaults(run=run)
 
@@ -97,23 +100,35 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if "TRITON_CACHE_DIR" not in os.environ:  # or compile times would be those of a warm cache
         os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="tauflow-triton-")
+    end = time.monotonic() + 60 * arguments.minutes
     ceilings = measure_ceilings(DTYPES[arguments.dtype], "cuda")
-    rows = []
-    sizes = product(arguments.models, arguments.neurons, arguments.batches, arguments.steps)
-    for model, neurons, batch, steps in sizes:
+    facts, rows = {**machine(), **versions(), **gpu_facts()}, []
+    sizes = list(product(arguments.models, arguments.neurons, arguments.batches, arguments.steps))
+    for done, (model, neurons, batch, steps) in enumerate(sizes):
+        if time.monotonic() > end:
+            print(f"{len(sizes) - done} of {len(sizes)} sizes are left out: the time is over.")
+            break
         case = Case(model, batch, steps, arguments.inputs, neurons, arguments.dtype)
         for found in measure(case, ceilings, arguments, "cuda"):
             rows.append(found)
             print(line(found), flush=True)
+        save(arguments, rows, ceilings, facts)  # at once, for the rest may take hours
         torch.cuda.empty_cache()
-    facts = {**machine(), **versions(), **gpu_facts()}
-    text = report(rows, ceilings, facts)
+    print(report(rows, ceilings, facts))
+
+
+def save(
+    arguments: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    ceilings: Ceilings,
+    facts: dict[str, Any],
+) -> None:
+    """Write all rows so far, as numbers and as text."""
     arguments.results.mkdir(parents=True, exist_ok=True)
-    stem = arguments.results / f"gpu-{date.today().isoformat()}"
+    stem = arguments.results / f"gpu-{arguments.dtype}-{date.today().isoformat()}"
     kept = {"facts": facts, "ceilings": ceilings._asdict(), "rows": rows}
     stem.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    stem.with_suffix(".md").write_text(text, encoding="utf-8")
-    print(text)
+    stem.with_suffix(".md").write_text(report(rows, ceilings, facts), encoding="utf-8")
 
 
 def gpu_facts() -> dict[str, str]:
