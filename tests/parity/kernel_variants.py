@@ -15,7 +15,7 @@ from tauflow.cells import (
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.wirings import AbstractWiring, RandomSparse
+from tauflow.wirings import AbstractWiring, AutoNCP, RandomSparse
 
 GATED = [{}, {"append_dt": True}]
 VARIANTS: dict[type, list[dict[str, object]]] = {
@@ -112,7 +112,10 @@ def takes_double(spec: KernelSpec) -> bool:
 
 
 def _wired(hidden: int, options: dict[str, object]) -> int | AbstractWiring:
-    """Return the neurons, or a wiring of them if the options name its sparsity."""
+    """Return the neurons, or a wiring of them if the options name its sparsity or its motors."""
+    motors = options.pop("motors", None)
+    if motors is not None:
+        return AutoNCP(hidden, motors)
     sparsity = options.pop("sparsity", None)
     return hidden if sparsity is None or hidden == 1 else RandomSparse(hidden, sparsity=sparsity)
 

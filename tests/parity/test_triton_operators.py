@@ -27,6 +27,7 @@ MODULES = [
     pytest.param(tauflow.CfC, {"backbone_units": 9}, id="CfC"),
     pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
     pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
+    pytest.param(tauflow.WiredCfC, {}, id="wired"),
 ]
 
 

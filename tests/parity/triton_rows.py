@@ -10,7 +10,7 @@ import torch
 from kernel_variants import example
 from torch import Tensor
 
-from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell
+from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.triton_limits import INTERPRETED
 
@@ -70,6 +70,12 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
         ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
         ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
         ((2, 3, 5), {"backbone_units": 19, "mode": "pure", "form": "state"}),
+    ],
+    WiredCfCCell: [
+        ((3, 4, 5), {}),
+        ((2, 3, 12), {"motors": 3, "mode": "no_gate"}),
+        ((2, 3, 9), {"motors": 2, "mode": "pure"}),
+        ((2, 3, 9), {"motors": 2, "time_bias": False}),
     ],
 }
 """Sizes B, T, N with options: tiles of several sequences, of one block of synapses and of more."""

@@ -35,6 +35,7 @@ from .triton_mixed import (
     triton_mixed_limits,
     triton_mixed_stepped_limits,
 )
+from .triton_wired import run_triton_wired, triton_wired_limits
 from .wired_cfc import run_wired, wired_limits
 
 
@@ -62,6 +63,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_ct_rnn, rtol=1e-5, atol=1e-5),
     KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_ode_lstm, rtol=1e-5, atol=1e-5),
     KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
+    _triton(WiredCfCCell, triton_wired_limits, run_triton_wired),
     KernelSpec(WiredCfCCell, "torch", torch_wired_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
 )
 

@@ -29,10 +29,10 @@ def triton_stepped_limits(call: KernelCall) -> str | None:
 
 
 def persistent_limits(
-    call: KernelCall, backbone: Backbone, heads: ClosedFormHeads, **memory: bool
+    call: KernelCall, backbone: Backbone | None, heads: ClosedFormHeads, **memory: bool
 ) -> str | None:
     """Return why the weights of a core do not fit the chip."""
-    layers = backbone.dense()
+    layers = [] if backbone is None else backbone.dense()
     units = layers[0].out_features if layers else 0
     dtype = multiplied_as(call)
     return why_not_persistent(
@@ -66,7 +66,7 @@ def _run(call: KernelCall, way: str) -> tuple[Tensor, Tensor]:
 def run_core(
     call: KernelCall,
     h: Tensor,
-    backbone: Backbone,
+    backbone: Backbone | None,
     heads: ClosedFormHeads,
     memory: tuple[Tensor, ...],
     way: str,
@@ -78,7 +78,7 @@ def run_core(
     Args:
         call: inputs, gaps and mask.
         h: state before the first step, (B, N).
-        backbone: between the input and the heads.
+        backbone: between the input and the heads, or none.
         heads: of the closed form.
         memory: empty without one.
         way: of running it, one of :mod:`.triton_cfc_plan`.

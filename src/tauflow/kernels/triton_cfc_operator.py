@@ -32,10 +32,11 @@ from .triton_limits import on_device
 _INPUTS = 15  # arguments that may have gradients
 
 
-def encode_form(backbone: Backbone, heads: ClosedFormHeads) -> list[int]:
+def encode_form(backbone: Backbone | None, heads: ClosedFormHeads) -> list[int]:
     """Return the options of a core as an operator takes them."""
-    layers, pure = len(backbone.dense()), heads.mode == "pure"
-    outer = number_of(backbone.phi) if layers else 0
+    layers = 0 if backbone is None else len(backbone.dense())
+    outer = number_of(backbone.phi) if backbone is not None and layers else 0
+    pure = heads.mode == "pure"
     inner = 0 if pure else number_of(heads.phi)
     return [layers, outer, MODES.index(heads.mode), inner, heads.time_sign, int(heads.time_bias)]
 
