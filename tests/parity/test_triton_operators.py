@@ -11,12 +11,13 @@ from triton_rows import (
     checked_memory,
     error,
     leaves,
+    name_of,
     pull,
     values_and_gradients,
 )
 
 import tauflow
-from tauflow.kernels import KernelCall, triton_cfc, triton_cfc_operator, triton_ltc
+from tauflow.kernels import KernelCall, triton_cfc, triton_cfc_operator, triton_flow, triton_ltc
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -28,6 +29,7 @@ MODULES = [
     pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
     pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
     pytest.param(tauflow.WiredCfC, {}, id="wired"),
+    pytest.param(tauflow.CTRNN, {"substeps": 2}, id="flow"),
 ]
 
 
@@ -40,13 +42,18 @@ def _memory(device):
 OPERATORS = [
     (triton_ltc, "ltc_sequence"),
     (triton_ltc, "ltc_sequence_backward"),
+    (triton_flow, "flow_sequence"),
+    (triton_flow, "flow_sequence_backward"),
     (triton_cfc, "closed_form_sequence"),
     (triton_cfc_operator, "closed_form_sequence_backward"),
 ]
 """The library's own operators, by the modules that call them."""
 
 
-@pytest.mark.parametrize(("spec", "size", "options"), [FIRST[0], FIRST[2], FIRST[3]])
+@pytest.mark.parametrize(
+    ("spec", "size", "options"),
+    [row for row in FIRST if name_of(row.values[0]) in ("ltc", "cfc_stepped", "mixed", "flow")],
+)
 def test_operators_keep_what_they_promise(spec, size, options, device, monkeypatch):
     seen = []
 

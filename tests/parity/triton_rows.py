@@ -10,7 +10,7 @@ import torch
 from kernel_variants import example
 from torch import Tensor
 
-from tauflow.cells import CfCCell, LTCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
 from tauflow.kernels.triton_limits import INTERPRETED
 
@@ -70,6 +70,13 @@ OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
         ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
         ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
         ((2, 3, 5), {"backbone_units": 19, "mode": "pure", "form": "state"}),
+    ],
+    CTRNNCell: [
+        ((3, 4, 5), {"substeps": 2}),
+        ((17, 1, 3), {"solver": "euler", "substeps": 4, "damping": 0.0}),
+        ((2, 3, 17), {"solver": "heun", "activation": "sigmoid", "scale": False}),
+        ((1, 2, 1), {"solver": "midpoint", "activation": "relu", "substeps": 1}),
+        ((2, 3, 4), {"activation": "hardtanh", "damping": 0.3, "init": "tf1"}),
     ],
     WiredCfCCell: [
         ((3, 4, 5), {}),

@@ -28,6 +28,7 @@ from .triton_cfc import (
     triton_cfc_limits,
     triton_stepped_limits,
 )
+from .triton_flow import run_triton_flow, triton_flow_limits
 from .triton_ltc import run_triton_ltc, triton_ltc_limits
 from .triton_mixed import (
     run_triton_mixed,
@@ -61,6 +62,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     _triton(MixedMemoryCell, triton_mixed_limits, run_triton_mixed),
     _triton(MixedMemoryCell, triton_mixed_stepped_limits, run_triton_mixed_stepped),
     KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_ct_rnn, rtol=1e-5, atol=1e-5),
+    _triton(CTRNNCell, triton_flow_limits, run_triton_flow),
     KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_ode_lstm, rtol=1e-5, atol=1e-5),
     KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
     _triton(WiredCfCCell, triton_wired_limits, run_triton_wired),
