@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 from tauflow.kernels import (
     triton_cfc_backward,
     triton_cfc_forward,
+    triton_flow_loops,
     triton_ltc_loops,
     triton_steps,
     triton_synapses,
@@ -26,7 +27,8 @@ from tauflow.kernels.triton_cfc_plan import CorePlan
 from tauflow.kernels.triton_ltc_plan import RowPlan, StepPlan, options
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "chunk", "size"}
+INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "chunk", "size"}
+FLOATS = {"damping", *(f"A_{i}" for i in (1, 2, 3)), *(f"B_{i}" for i in range(4))}
 CLOSED_FORM = {"SIGN": -1.0, "TIME_BIAS": True, "PHI": 0, "SCALE": 1.0, "RATE": 1.0, "MASKED": True}
 OUTER = {"OUTER": 0, "OUTER_SCALE": 1.7159, "OUTER_RATE": 0.666}
 SINGLE = ("rate", "amplitude", "dt", "cells", "state", "memory", "to_state", "to_memory", "g_dt")
@@ -36,6 +38,7 @@ SINGLE = ("rate", "amplitude", "dt", "cells", "state", "memory", "to_state", "to
 def cases(capability):
     """Yield a name, a kernel, its launch arguments, its tensors in bfloat16, and a bound."""
     yield from cfc_cases(capability)
+    yield from flow_cases(capability)
     if capability >= 90:  # the others take neither matrix units nor much of the shared memory
         yield from ltc_cases()
         yield from step_cases()
@@ -95,6 +98,25 @@ def cfc_cases(capability):
             yield name, kernel, constants, halves, bound
 
 
+def flow_cases(capability):
+    loops = triton_flow_loops
+    for half, size in ((False, 32), (True, 128), (False, 128)):
+        if size > 32 and capability < 90:
+            continue
+        plan, dtype = CorePlan.of(0, 1, size, 0), torch.bfloat16 if half else torch.float32
+        precision = "ieee" if half else "tf32x3"
+        bound = plan.shared_bytes(dtype, precision)
+        phi = {name: CLOSED_FORM[name] for name in ("PHI", "SCALE", "RATE", "MASKED")}
+        flags = {**plan.launch(), **phi, "PRECISION": precision}
+        del flags["UNITS"]
+        for kernel, flag, halves in (
+            (loops.flow_forward, "KEEP", ("drive", "weights", "out", "at", "f")),
+            (loops.flow_backward, "GAPS", ("weights", "at", "f", "to_z", "g_drive")),
+        ):
+            name = f"{kernel.__name__} N {size} {precision}"
+            yield name, kernel, {**flags, flag: True}, halves if half else (), bound
+
+
 def step_cases():
     steps, block = triton_steps, {"BLOCK": 256, **options(4)}
     phi = {"PHI": 6, "SCALE": 1.0, "RATE": 1.0, "SLOPES": True}
@@ -112,7 +134,8 @@ def compiled(kernel, launch, halves, bound, capability):
     """Return registers of a thread, bytes that it spills, and bytes of shared memory."""
     chosen = {name: launch[name] for name in ("num_warps", "enable_fp_fusion")}
     constants = {name: value for name, value in launch.items() if name not in chosen}
-    kinds = {**dict.fromkeys(halves, "*bf16"), **dict.fromkeys(INTEGERS, "i32"), "mask": "*u8"}
+    kinds = dict.fromkeys(halves, "*bf16") | dict.fromkeys(INTEGERS, "i32") | {"mask": "*u8"}
+    kinds |= dict.fromkeys(FLOATS, "fp32")
     signature = {
         name: "constexpr" if name in constants else kinds.get(name, "*fp32")
         for name in kernel.arg_names

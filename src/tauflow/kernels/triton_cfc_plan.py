@@ -78,7 +78,7 @@ class CorePlan:
         was seen to take, rounded up.
         """
         parts = 2 if precision == "tf32x3" else 1
-        room = 5 * self.matrices * ROWS * max(self.units, self.width) // 2
+        room = (5 * self.matrices + 4) * ROWS * max(self.units, self.width) // 2
         return (self.weights * parts + room) * dtype.itemsize + 4096
 
     def launch(self) -> dict[str, Any]:

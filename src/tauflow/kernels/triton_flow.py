@@ -58,17 +58,19 @@ def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
     return y, last
 
 
-def _constants(
-    solver: str, phi: int, precision: str, mask: Tensor | None, neurons: int
-) -> dict[str, Any]:
-    """Return what the kernels are compiled for."""
-    table, code = TABLEAUS[solver], phi_of(phi)
+def _table(solver: str, substeps: int) -> tuple[list[float], int, int]:
+    """Return what stages take of the one before, then what the step takes of each; E; stages."""
+    table = TABLEAUS[solver]
     below = [row[-1] if row else 0.0 for row in table.a]  # all else of a row is 0
-    plan = CorePlan.of(0, 1, neurons, 0).launch()
+    stages = len(table.b)
+    none = [0.0] * (4 - stages)
+    return [*below[1:], *none, *table.b, *none], substeps * stages, stages
+
+
+def _constants(phi: int, precision: str, mask: Tensor | None, neurons: int) -> dict[str, Any]:
+    """Return what the kernels are compiled for."""
+    code, plan = phi_of(phi), CorePlan.of(0, 1, neurons, 0).launch()
     return {
-        "STAGES": len(table.b),
-        **{f"A_{i}": below[i] if i < len(below) else 0.0 for i in (1, 2, 3)},
-        **{f"B_{i}": table.b[i] if i < len(table.b) else 0.0 for i in range(4)},
         "PHI": int(code.code),
         "SCALE": float(code.scale),
         "RATE": float(code.rate),
@@ -117,6 +119,7 @@ def flow_sequence(
     from .triton_flow_loops import flow_forward
 
     (B, T, N), (out, last, at, f) = drive.shape, _results(drive, h, solver, substeps, keep)
+    coefficients, *evaluations = _table(solver, substeps)
     with on_device(drive):
         flow_forward[(-(-B // ROWS),)](
             drive.contiguous(),
@@ -130,12 +133,13 @@ def flow_sequence(
             at,
             f,
             damping,
+            *coefficients,
             B,
             T,
             N,
-            substeps,
+            *evaluations,
             KEEP=keep,
-            **_constants(solver, phi, precision, mask, N),
+            **_constants(phi, precision, mask, N),
         )
     return out, last, at, f
 
@@ -190,6 +194,7 @@ def flow_sequence_backward(
     from .triton_flow_loops import flow_backward
 
     (B, T), N = delta.shape, W.shape[0]
+    coefficients, *evaluations = _table(solver, substeps)
     programs = -(-B // ROWS)
     g_drive, g_h = W.new_empty(B, T, N), g_last.new_empty(B, N)
     g_delta, g_scale = delta.new_empty(B if wants_delta else 0, T), scale.new_empty(programs, N)
@@ -210,12 +215,13 @@ def flow_sequence_backward(
             g_scale,
             to_z,
             damping,
+            *coefficients,
             B,
             T,
             N,
-            substeps,
+            *evaluations,
             GAPS=wants_delta,
-            **_constants(solver, phi, precision, mask, N),
+            **_constants(phi, precision, mask, N),
         )
     g_W = to_z.view(-1, N).T @ at.view(-1, N)
     return g_drive, g_delta, g_h, g_W, g_scale.sum(0)

@@ -14,6 +14,15 @@ import triton.language as tl
 from .triton_cfc_forward import matrix, product, vector
 from .triton_closed_form import activate, slope_of
 
+FREE = ["A_1", "A_2", "A_3", "B_0", "B_1", "B_2", "B_3", "B", "T", "E", "STAGES"]
+"""Arguments of whatever value, one compilation for all."""
+
+
+@triton.jit
+def entry(i, first, second, third, fourth):
+    """Return entry i of four."""
+    return tl.where(i == 0, first, tl.where(i == 1, second, tl.where(i == 2, third, fourth)))
+
 
 @triton.jit
 def evaluate(
@@ -41,7 +50,7 @@ def evaluate(
     return tl.where(real, scale * value - damping * h, 0.0)
 
 
-@triton.jit(do_not_specialize=["B", "T"])
+@triton.jit(do_not_specialize=FREE)
 def flow_forward(
     drive,  # (B, T, N)
     delta,  # (B, T): lengths of sub-steps
@@ -54,18 +63,18 @@ def flow_forward(
     at,  # (B, T E, N) where KEEP: states that the field was evaluated at
     f,  # (B, T E, N) where KEEP: values of phi
     damping,
+    A_1,  # what stages take of the field's value in the stage before
+    A_2,
+    A_3,
+    B_0,  # and what the sub-step takes of each
+    B_1,
+    B_2,
+    B_3,
     B,
     T,
     N,
-    K,
-    STAGES: tl.constexpr,
-    A_1: tl.constexpr,
-    A_2: tl.constexpr,
-    A_3: tl.constexpr,
-    B_0: tl.constexpr,
-    B_1: tl.constexpr,
-    B_2: tl.constexpr,
-    B_3: tl.constexpr,
+    E,
+    STAGES,
     PHI: tl.constexpr,
     SCALE: tl.constexpr,
     RATE: tl.constexpr,
@@ -82,7 +91,7 @@ def flow_forward(
     w, s = matrix(weights, 1, N, N, N, WIDTH, WIDTH), vector(scale, N, WIDTH)
     state = tl.load(h + row * N + column, real, other=0.0).to(tl.float32)
     gap, place = row * T, row * T * N + column
-    stage = row * T * K * STAGES * N + column
+    stage = row * T * E * N + column
     ahead = tl.load(drive + place, real, other=0.0)
     for t in range(T):
         z, d = ahead.to(tl.float32), tl.load(delta + gap, row < B, other=0.0)
@@ -91,33 +100,17 @@ def flow_forward(
             valid = real & (tl.load(mask + gap, row < B, other=0) != 0)
         # The next step's input is on its way while this step is computed; the last one's again.
         ahead = tl.load(drive + place + N * (t + 1 < T).to(tl.int32), real, other=0.0)
-        v = state
-        for _ in range(K):
-            F = evaluate(v, z, w, s, damping, at, f, stage, real, PHI, SCALE, RATE, KEEP, PRECISION)
-            total = B_0 * F
+        # One loop over sub-steps and stages: a single product keeps registers and memory few.
+        v, total, F = state, tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros_like(state)
+        for n in range(E):
+            i = n % STAGES
+            v_i = tl.where(i == 0, v, v + d * (entry(i, 0.0, A_1, A_2, A_3) * F))
+            F = evaluate(
+                v_i, z, w, s, damping, at, f, stage, real, PHI, SCALE, RATE, KEEP, PRECISION
+            )
+            total = tl.where(i == 0, 0.0, total) + entry(i, B_0, B_1, B_2, B_3) * F
+            v = tl.where(i == STAGES - 1, v + d * total, v)
             stage += N
-            if STAGES > 1:
-                F = evaluate(
-                    v + d * (A_1 * F), z, w, s, damping, at, f, stage, real,
-                    PHI, SCALE, RATE, KEEP, PRECISION,
-                )  # fmt: skip
-                total += B_1 * F
-                stage += N
-            if STAGES > 2:
-                F = evaluate(
-                    v + d * (A_2 * F), z, w, s, damping, at, f, stage, real,
-                    PHI, SCALE, RATE, KEEP, PRECISION,
-                )  # fmt: skip
-                total += B_2 * F
-                stage += N
-            if STAGES > 3:
-                F = evaluate(
-                    v + d * (A_3 * F), z, w, s, damping, at, f, stage, real,
-                    PHI, SCALE, RATE, KEEP, PRECISION,
-                )  # fmt: skip
-                total += B_3 * F
-                stage += N
-            v += d * total
         state = tl.where(valid, v, state)
         tl.store(out + place, state.to(out.dtype.element_ty), real)
         place += N
@@ -156,7 +149,7 @@ def pull_stage(
     return back, e * (scale * value - damping * h), pulled * value, z
 
 
-@triton.jit(do_not_specialize=["B", "T"])
+@triton.jit(do_not_specialize=FREE)
 def flow_backward(
     delta,  # (B, T)
     mask,  # (B, T) where MASKED
@@ -172,18 +165,18 @@ def flow_backward(
     g_scale,  # (programs, N)
     to_z,  # (B, T E, N): gradients of phi's arguments
     damping,
+    A_1,  # what stages take of the field's value in the stage before
+    A_2,
+    A_3,
+    B_0,  # and what the sub-step takes of each
+    B_1,
+    B_2,
+    B_3,
     B,
     T,
     N,
-    K,
-    STAGES: tl.constexpr,
-    A_1: tl.constexpr,
-    A_2: tl.constexpr,
-    A_3: tl.constexpr,
-    B_0: tl.constexpr,
-    B_1: tl.constexpr,
-    B_2: tl.constexpr,
-    B_3: tl.constexpr,
+    E,
+    STAGES,
     PHI: tl.constexpr,
     SCALE: tl.constexpr,
     RATE: tl.constexpr,
@@ -203,7 +196,7 @@ def flow_backward(
     to_scale = tl.zeros((ROWS, WIDTH), tl.float32)
     gap = row * T + T - 1
     place = gap * N + column
-    stage = (gap + 1) * K * STAGES * N - N + column
+    stage = (gap + 1) * E * N - N + column
     for _ in range(T):
         g += tl.load(g_out + place, real, other=0.0).to(tl.float32)
         d = tl.load(delta + gap, row < B, other=0.0)
@@ -213,45 +206,18 @@ def flow_backward(
         rest, pull = tl.where(valid, 0.0, g), tl.where(valid, g, 0.0)
         to_drive = tl.zeros((ROWS, WIDTH), tl.float32)
         to_gap = tl.zeros((ROWS, WIDTH), tl.float32)
-        for _ in range(K):
+        whole, back = pull, tl.zeros((ROWS, WIDTH), tl.float32)
+        for n in range(E):
             # Each stage, the last one first, adds to the gradient of the state before the sub-step,
             # and pulls at the field's value in the stage before it.
-            whole = pull
-            back = tl.zeros((ROWS, WIDTH), tl.float32)
-            if STAGES > 3:
-                back, part, other, z = pull_stage(
-                    B_3 * whole, d, w, s, damping, at, f, to_z, stage, real,
-                    PHI, SCALE, RATE, PRECISION,
-                )  # fmt: skip
-                pull += back
-                to_gap += part
-                to_scale += other
-                to_drive += z
-                stage -= N
-            if STAGES > 2:
-                back, part, other, z = pull_stage(
-                    B_2 * whole + A_3 * back, d, w, s, damping, at, f, to_z, stage, real,
-                    PHI, SCALE, RATE, PRECISION,
-                )  # fmt: skip
-                pull += back
-                to_gap += part
-                to_scale += other
-                to_drive += z
-                stage -= N
-            if STAGES > 1:
-                back, part, other, z = pull_stage(
-                    B_1 * whole + A_2 * back, d, w, s, damping, at, f, to_z, stage, real,
-                    PHI, SCALE, RATE, PRECISION,
-                )  # fmt: skip
-                pull += back
-                to_gap += part
-                to_scale += other
-                to_drive += z
-                stage -= N
+            i = STAGES - 1 - n % STAGES
+            is_last = i == STAGES - 1
+            whole = tl.where(is_last, pull, whole)
+            e = tl.where(is_last, 0.0, entry(i + 1, 0.0, A_1, A_2, A_3) * back)
+            e += entry(i, B_0, B_1, B_2, B_3) * whole
             back, part, other, z = pull_stage(
-                B_0 * whole + A_1 * back, d, w, s, damping, at, f, to_z, stage, real,
-                PHI, SCALE, RATE, PRECISION,
-            )  # fmt: skip
+                e, d, w, s, damping, at, f, to_z, stage, real, PHI, SCALE, RATE, PRECISION
+            )
             pull += back
             to_gap += part
             to_scale += other
