@@ -130,7 +130,7 @@ def test_small_batches_are_spread_out():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"backbone_units": 64}, None),
+        ({"backbone_units": 32}, None),
         ({"backbone_units": 512}, r"take \d+ KB of shared memory in float32 \(tf32x3\)"),
         ({"backbone_units": 9, "backbone_layers": 4}, "at most 3 backbone layers"),
     ],
