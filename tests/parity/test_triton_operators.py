@@ -94,6 +94,17 @@ def test_compiled_modules_have_no_graph_break(module, options, device):
 
 
 @pytest.mark.parametrize(("module", "options"), MODULES)
+def test_steps_may_be_run_again_to_save_memory(module, options, device):
+    found = []
+    for every in (None, 2):
+        torch.manual_seed(0)
+        rnn = module(3, 5, backend="triton", checkpoint_every=every, **options).to(device)
+        x = torch.randn(2, 3, 3, device=device, requires_grad=True)
+        found.append(torch.autograd.grad(pull(*rnn(x)), [x, *rnn.parameters()]))
+    assert max(map(error, *found)) < 1e-5
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
 def test_autocast_rounds_no_more_than_the_reference(module, options, device):
     torch.manual_seed(0)
     rnn = module(3, 5, backend="triton", **options)

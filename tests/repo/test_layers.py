@@ -7,15 +7,16 @@ from sources import MODULES, PACKAGE
 
 RANKS = {
     **dict.fromkeys(("errors", "checks", "registry", "extras", "batch", "recorded"), 0),
-    "tensorfile": 0,
+    **dict.fromkeys(("palette", "tensorfile"), 0),
     **dict.fromkeys(("solvers", "wirings", "data", "training"), 1),
     "cells": 2,
     "kernels": 3,
     "sequence": 4,
     **dict.fromkeys(("models", "analysis"), 5),
     **dict.fromkeys(("experiments", "estimators", "export"), 6),
-    "cli": 7,
-    "__main__": 8,
+    "figures": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 FACADE = PACKAGE / "__init__.py"
 

@@ -24,11 +24,18 @@ def test_the_example_runs_and_learns():
 
 def test_every_python_block_runs():
     blocks = [text for language, text in BLOCKS if language == "python"]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     namespace = {}
     exec(blocks[1], namespace)
     assert namespace["action"].shape == (64,)
     assert namespace["state"].shape == (1, 64)
+
+
+def test_the_example_with_a_table_learns(capsys):
+    namespace = {}
+    exec(next(text for language, text in BLOCKS if "from_table" in text), namespace)
+    assert float(capsys.readouterr().out.split()[-1]) > 0.75  # two thirds survive
+    assert namespace["logits"].shape == (len(namespace["ids"]), 2) == (200, 2)
 
 
 def test_the_table_of_models_is_the_catalog():

@@ -163,8 +163,10 @@ def principal_components(states: Float[Tensor, "*batch S"]) -> PrincipalComponen
             "states of a run that stays finite."
         )
     mean = rows.mean(dim=0)
-    _, sizes, axes = torch.linalg.svd(rows - mean, full_matrices=False)
+    centred = rows - mean
+    variances, axes = torch.linalg.eigh(centred.T @ centred / (len(rows) - 1))
+    variances, axes = variances.flip(0).clamp(min=0), axes.flip(1).T
     # the sign is arbitrary; the largest entry of an axis is made positive
     largest = axes.abs().argmax(dim=1, keepdim=True)
     axes = axes * axes.gather(1, largest).sign()
-    return PrincipalComponents(mean, axes, sizes.square() / (len(rows) - 1))
+    return PrincipalComponents(mean, axes, variances)

@@ -25,6 +25,7 @@ from tauflow.checks import at_least, one_of, shape_error
 from tauflow.errors import ArgumentError
 
 from .driven_paths import PathSettings, solve_path
+from .projection import principal_components
 from .random_networks import (
     MODELS,
     InputSignal,
@@ -168,17 +169,10 @@ def principal_scores(
     """
     if points.ndim != 2:
         raise shape_error("principal_scores", "points", points, "(P, k)", "One row per point.")
-    centred = points - points.mean(dim=0)
-    variances, axes = torch.linalg.eigh(centred.T @ centred)
-    variances, axes = variances.flip(0).clamp_min(0), axes.flip(1)
-    largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))
-    axes = axes * largest.sign()
-    scores = centred @ axes[:, :components]
-    missing = components - scores.shape[1]
-    scores = torch.nn.functional.pad(scores, (0, max(0, missing)))
-    total = variances.sum()
-    shares = variances / total if float(total) > 0 else torch.zeros_like(variances)
-    return scores, shares
+    found = principal_components(points)
+    scores = (points.double() - found.mean) @ found.axes[:components].T
+    missing = max(0, components - scores.shape[1])
+    return torch.nn.functional.pad(scores, (0, missing)).to(points), found.explained.to(points)
 
 
 def trajectory_lengths(

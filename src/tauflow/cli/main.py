@@ -27,6 +27,12 @@ Budget = Annotated[
     typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
+_PER_STEP = "--per-step/--per-id"
+
+
+def _own(text: str, *names: str, **checks: Any) -> Any:
+    """Return an option of ``tauflow run`` that describes a table of the user's own."""
+    return typer.Option(*names, help=text, rich_help_panel="A table of your own", **checks)
 
 
 def _print_version(wanted: bool) -> None:
@@ -69,7 +75,9 @@ def common(
 
 @app.command()
 def run(
-    task: Annotated[str, typer.Argument(help="A data set; see 'tauflow data list'.")],
+    task: Annotated[
+        str | None, typer.Argument(help="A data set; see 'tauflow data list'. Or give --csv.")
+    ] = None,
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
     epochs: Epochs = None,
@@ -83,29 +91,68 @@ def run(
         bool, typer.Option("--resume", help="Continue the latest run with these arguments.")
     ] = False,
     runs: Runs = Path("runs"),
+    csv: Annotated[Path | None, _own("A file of your own, one row per sample.")] = None,
+    id: Annotated[str | None, _own("Column that says whose sequence a row belongs to.")] = None,
+    time: Annotated[str | None, _own("Column of times: numbers, or ISO dates.")] = None,
+    target: Annotated[str | None, _own("Column to predict; without it, the next row.")] = None,
+    features: Annotated[
+        str | None, _own("Columns of inputs, separated by commas; by default all others.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        _own("classification, regression or next-step; by default by the target.", "--task"),
+    ] = None,
+    per_step: Annotated[
+        bool | None,
+        _own("One target per row, or per id; by default as the targets are.", _PER_STEP),
+    ] = None,
+    time_unit: Annotated[
+        str | None, _own("Unit of gaps between dates, by default hours; of numbers its name.")
+    ] = None,
+    split: Annotated[
+        str | None, _own("Shares of training, validation and test; by default 0.7,0.15,0.15.")
+    ] = None,
+    split_seed: Annotated[int | None, _own("Of the draw of ids into these parts.", min=0)] = None,
+    sort: Annotated[bool, _own("Sort the rows of an id by time.", "--sort")] = False,
+    delimiter: Annotated[str | None, _own("Between cells; by default a comma.")] = None,
 ) -> None:
-    """Train one model on one data set and write a report."""
+    """Train one model on one data set, or on a CSV file of your own, and write a report."""
     from dataclasses import replace
 
+    from tauflow.experiments.own_table import run_csv
     from tauflow.experiments.task import RECIPE, run_task
 
-    from .options import key_values
-    from .output import print_run
+    from .options import key_values, one_source, table_options
+    from .output import print_run, say
 
     given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    print_run(
-        run_task(
-            task,
-            model,
-            hidden_size=hidden_size,
-            options=key_values(option or []),
-            recipe=replace(RECIPE, **changes),
-            seed=seed,
-            resume=resume,
-            runs_dir=runs,
-        )
+    common: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "options": key_values(option or []),
+        "recipe": replace(RECIPE, **changes),
+        "seed": seed,
+        "resume": resume,
+        "runs_dir": runs,
+    }
+    table = table_options(
+        id=id,
+        time=time,
+        target=target,
+        features=features,
+        task=kind,
+        per_step=per_step,
+        time_unit=time_unit,
+        split=split,
+        split_seed=split_seed,
+        sort=sort or None,
+        delimiter=delimiter,
     )
+    source = one_source(task, csv, table)
+    if isinstance(source, str):
+        print_run(run_task(source, model, **common))
+    else:
+        print_run(run_csv(*source, model, delimiter=delimiter or ",", say=say, **common))
 
 
 @app.command()
@@ -217,6 +264,33 @@ def report(
     found = survey(results, tables or ())
     print_survey(found)
     print_reports(write_survey(found, results))
+
+
+@app.command()
+def figure(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("figures"),
+    size: Annotated[
+        str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
+    ] = "full",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    formats: Annotated[
+        str, typer.Option("--format", help="Of the picture: png, svg, pdf, separated by commas.")
+    ] = "png,svg",
+    page: Annotated[
+        bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
+    ] = False,
+) -> None:
+    """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
+    from .figures import make, print_figures
+
+    if name is None and not page:
+        print_figures()
+        return
+    wanted = tuple(form.strip() for form in formats.split(",") if form.strip())
+    make(name, out, size=size, seed=seed, formats=wanted, page=page)
 
 
 @app.command()

@@ -1,8 +1,10 @@
-"""Read arguments: ``key=value``, and spans of time."""
+"""Read arguments: ``key=value``, spans of time, and what a table is."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+from tauflow.data import TableOptions
 from tauflow.errors import ArgumentError
 from tauflow.experiments.timespan import seconds_in
 
@@ -49,3 +51,53 @@ def seconds_or_none(text: str | None) -> float | None:
         ArgumentError: the text is not a time span.
     """
     return None if text is None else seconds_in(text)
+
+
+def table_options(**given: Any) -> dict[str, Any]:
+    """Return what options of ``tauflow run`` say of a table, without those that were not given.
+
+    Raises:
+        ArgumentError: ``split`` is not a list of numbers.
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    if "features" in said:
+        said["features"] = tuple(
+            name.strip() for name in said["features"].split(",") if name.strip()
+        )
+    if "split" in said:
+        try:
+            said["split"] = tuple(float(part) for part in said["split"].split(","))
+        except ValueError:
+            raise ArgumentError(
+                f"--split {said['split']!r} is not three numbers. Write for example 0.7,0.15,0.15."
+            ) from None
+    return said
+
+
+def one_source(
+    task: str | None, csv: Path | None, said: dict[str, Any]
+) -> str | tuple[Path, TableOptions]:
+    """Return the data set, or the file and what was said of its columns.
+
+    Raises:
+        ArgumentError: both or neither are given, or options do not belong to what is.
+    """
+    if (task is None) == (csv is None):
+        got = "neither" if task is None else f"both {task!r} and --csv {csv}"
+        raise ArgumentError(
+            f"tauflow run takes a data set or --csv with a file of your own, got {got}. "
+            "'tauflow data list' shows the data sets."
+        )
+    if task is not None:
+        if said:
+            first = "--" + next(iter(said)).replace("_", "-")
+            raise ArgumentError(f"{first} is for a file of your own. Leave it out, or give --csv.")
+        return task
+    assert csv is not None
+    if "id" not in said:
+        raise ArgumentError(
+            "--csv needs --id, the column that says to which sequence a row belongs. For example: "
+            "tauflow run --csv visits.csv --id patient --time hours --target died"
+        )
+    columns = {name: value for name, value in said.items() if name != "delimiter"}
+    return csv, TableOptions(**columns)

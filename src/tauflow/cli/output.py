@@ -88,6 +88,8 @@ def print_grid(grid: Grid) -> None:
 def print_run(run: TaskRun) -> None:
     """Print a run beside the trivial predictions."""
     print_record(run.record, run.baselines)
+    for remark in run.remarks:
+        say(remark)
     say(f"Run:    {run.directory}")
     say(f"Report: {run.report.resolve()}")
 

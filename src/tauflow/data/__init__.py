@@ -1,14 +1,23 @@
-"""Data sets: cards, loaders, and the store where their files live."""
+"""Data sets: cards, loaders, and the store where their files live; tables of your own."""
 
 from .card import DatasetCard, TaskData
 from .catalog import DATASETS, available, get, load_task, register
+from .own.apply import sequences_like
+from .own.info import TableInfo
+from .own.options import TableOptions
+from .tables import from_table, read_csv
 
 __all__ = [
     "DATASETS",
     "DatasetCard",
+    "TableInfo",
+    "TableOptions",
     "TaskData",
     "available",
+    "from_table",
     "get",
     "load_task",
+    "read_csv",
     "register",
+    "sequences_like",
 ]

@@ -9,6 +9,8 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
+from .own.info import TableInfo
+
 TASKS = ("regress", "classify", "binary")
 
 
@@ -40,7 +42,6 @@ class DatasetCard:
             that the loader checks what it holds.
         repacked: SHA-256 of files that hold the same in another packing, by name. Where they lie in
             ``folder`` they do as well as ``files``; they have no address to download from.
-        streamed: whether a file is too large to be held in memory while it is downloaded.
         vocabulary: number of token ids, for data whose x holds an id per step, (B, T, 1) of
             integers, and is to be embedded; 0 for features.
         notes: what a reader of results must know: known leaks, and where paper and code disagree.
@@ -66,7 +67,6 @@ class DatasetCard:
     base_url: str = ""
     files: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     repacked: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    streamed: bool = False
     vocabulary: int = 0
     notes: tuple[str, ...] = ()
 
@@ -106,12 +106,14 @@ class TaskData:
         train: training part.
         valid: validation part, or ``None`` if the protocol has none.
         test: test part.
+        table: of a user's own table, how to undo its scaling, and which ids are where.
     """
 
     card: DatasetCard
     train: SequenceBatch
     valid: SequenceBatch | None
     test: SequenceBatch
+    table: TableInfo | None = field(default=None, kw_only=True)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -121,4 +123,6 @@ class TaskData:
     def to(self, device: Any) -> "TaskData":
         """Move every tensor to a device."""
         valid = None if self.valid is None else self.valid.to(device)
-        return TaskData(self.card, self.train.to(device), valid, self.test.to(device))
+        return TaskData(
+            self.card, self.train.to(device), valid, self.test.to(device), table=self.table
+        )

@@ -4,17 +4,18 @@ A data set is looked for in the folder ``root``, if given; else in the folder th
 variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder of its own there.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib import resources
 from pathlib import Path
 
 from tauflow.errors import ChecksumError, DataNotFoundError
 
 from .card import DatasetCard
+from .resume import ResumingDownloader
 
 DATA_VARIABLE = "TAUFLOW_DATA"
 _CONNECTIONS = 8
@@ -141,11 +142,23 @@ def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
     pooch.get_logger().setLevel("WARNING")
     digests = {name: sha256 or None for name, sha256 in card.files.items()}
     remote = pooch.create(folder, card.base_url, registry=digests, retry_if_failed=_ATTEMPTS)
-    # pooch leaves the connection of a streamed download open when it fails; most files are small.
-    whole = pooch.HTTPDownloader(stream=card.streamed)
+
+    def fetch(name: str) -> None:
+        digest, file = card.files[name], folder / name
+        part = file.with_name(f".{file.name}.{digest[:8]}.part")
+        # without a digest nothing would tell whether two parts belong together
+        remote.fetch(name, downloader=ResumingDownloader(part, resume=bool(digest)))
+
     try:
-        _fetch_all(partial(remote.fetch, downloader=whole), names, card.title)
+        folder.mkdir(parents=True, exist_ok=True)
+        _fetch_all(fetch, names, card.title)
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DataNotFoundError(
+                f"{card.name}: the disk of {folder} is full. Free some space, or set "
+                f"{DATA_VARIABLE} to a directory elsewhere; then 'tauflow data get {card.name}' "
+                "goes on where it stopped."
+            ) from error
         raise _not_found(card, names, [folder], f"downloading failed ({error})") from error
     except ValueError as error:  # how pooch reports a wrong checksum
         raise ChecksumError(
@@ -154,7 +167,7 @@ def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
         ) from error
 
 
-def _fetch_all(fetch: Callable[[str], str], names: list[str], title: str) -> None:
+def _fetch_all(fetch: Callable[[str], None], names: list[str], title: str) -> None:
     from rich.console import Console
     from rich.progress import track
 

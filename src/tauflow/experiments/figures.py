@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tauflow.palette import BLUE, GREY, INK, ORANGE, styled
+
 from .results import RunRecord
 from .samples import Sample
 from .table import FRACTIONS, unit
@@ -15,27 +17,6 @@ from .table import FRACTIONS, unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
-
-# From the palette of Okabe and Ito, which stays apart under the common colour blindnesses.
-BLUE, ORANGE, GREY, INK = "#0072B2", "#E69F00", "#9AA5B1", "#1F2933"
-_STYLE: dict[Any, object] = {  # matplotlib types its keys as literals
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": "#CBD2D9",
-    "axes.labelcolor": "#52606D",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E4E7EB",
-    "grid.linewidth": 0.8,
-    "xtick.color": "#52606D",
-    "ytick.color": "#52606D",
-    "legend.frameon": False,
-    "svg.hashsalt": "tauflow",  # the same picture gives the same bytes
-}
 
 
 @dataclass(frozen=True)
@@ -192,10 +173,9 @@ def shared_legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
 @contextmanager
 def canvas_of(size: tuple[float, float]) -> Iterator["Canvas"]:
     """Yield an empty figure of some width and height, in inches, in the style of the reports."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with styled():
         yield Figure(figsize=size, layout="constrained")
 
 

@@ -1,6 +1,6 @@
 """A few test sequences with what a trained model, and a trivial one, makes of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -53,6 +53,9 @@ def sample(
     with torch.no_grad():
         predicted = predict(model, batch)
     model.train(was_training)
+    if data.table is not None:  # people know their data in the units of their table
+        batch = replace(batch, y=data.table.unscale(batch.y))
+        predicted = data.table.unscale(predicted)
     return [_one(batch, predicted, number, features) for number in range(len(batch))]
 
 
@@ -99,8 +102,8 @@ def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
 def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
-    ``persistence``, of a forecast: what is to be predicted stays as it is. ``training mean``: the
-    mean target of the training part; for classes, ``most frequent class``.
+    ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
+    ``training mean``: the mean target of the training part; for classes, ``most frequent class``.
 
     Args:
         data: the data set.
@@ -114,7 +117,7 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
         mean = _mean_target(data.train).expand_as(data.test.y)
         found = [("training mean", float(score(mean, data.test)))]
         if card.forecast:
-            present = data.test.x[..., : card.target_size]
+            present = _last_measured(data.test)[..., : card.target_size]
             found.insert(0, ("persistence", float(score(present, data.test))))
         return found
     if card.task == "regress":
@@ -129,6 +132,15 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
         constant = torch.full((len(data.test), 1), side)
         return [("most frequent class", float(score(constant, data.test)))]
     return []
+
+
+def _last_measured(batch: SequenceBatch) -> Tensor:
+    """Return each input as it was last measured, what is there before that, (B, T, I)."""
+    if batch.observed is None:
+        return batch.x
+    steps = torch.arange(batch.x.shape[1], device=batch.x.device).view(1, -1, 1)
+    latest = torch.where(batch.observed, steps, 0).cummax(dim=1).values
+    return batch.x.gather(1, latest)
 
 
 def _mean_target(batch: SequenceBatch) -> Tensor:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .figures import BLUE, GREY, INK, Picture, canvas_of, shared_legend, uri_of
+from tauflow.palette import BLUE, GREEN, GREY, INK, VERMILION
+
+from .figures import Picture, canvas_of, shared_legend, uri_of
 from .survey import AGREES, BETTER, LIMIT, WORSE, Entry, TableSurvey
 from .table import FRACTIONS, title, unit
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 # Colour and shape say the same, for print and for the colour-blind.
 _LOOKS = {
     AGREES: ("o", BLUE, "as published"),
-    BETTER: ("<", "#009E73", "better"),
-    WORSE: (">", "#D55E00", "worse"),
+    BETTER: ("<", GREEN, "better"),
+    WORSE: (">", VERMILION, "worse"),
 }
 _REACH = 10.0
 """Deviations that the axis shows; what lies beyond is drawn at its end, with its value."""

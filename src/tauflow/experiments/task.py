@@ -1,5 +1,6 @@
 """Train one model on one data set, with a report: what ``tauflow run`` does."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -32,11 +33,13 @@ class TaskRun:
         record: what came out.
         baselines: names and test scores of trivial predictions.
         directory: where checkpoints, log, record and report are.
+        remarks: what else to say of the result.
     """
 
     record: RunRecord
     baselines: list[tuple[str, float]]
     directory: Path
+    remarks: tuple[str, ...] = ()
 
     @property
     def report(self) -> Path:
@@ -82,15 +85,55 @@ def run_task(
     """
     model_entry(model)  # refuse an unknown name before data are loaded
     part = Part("", task, dict(dataset_options or {}))
-    data = load_part(part, data_dir)
+    spec = ModelSpec(model, hidden_size, options=dict(options or {}))
+    return run_data(
+        load_part(part, data_dir),
+        part,
+        spec,
+        recipe=recipe,
+        seed=seed,
+        resume=resume,
+        runs_dir=runs_dir,
+        progress=progress,
+    )
+
+
+def run_data(
+    data: TaskData,
+    part: Part,
+    spec: ModelSpec,
+    *,
+    recipe: Recipe,
+    seed: int,
+    resume: bool,
+    runs_dir: Path,
+    progress: bool | None,
+    compared: TaskData | None = None,
+) -> TaskRun:
+    """Train a model on loaded data and write a report; see :func:`run_task`.
+
+    Args:
+        data: what to train on.
+        part: what tells these data from others.
+        spec: the model.
+        recipe: how to train.
+        seed: of weights, shuffling and dropout.
+        resume: continue the latest run with these arguments.
+        runs_dir: folder under which the run has its directory.
+        progress: whether to draw a bar.
+        compared: what trivial predictions are made of; by default the same data.
+
+    Raises:
+        OptionError, CheckpointError, BusyError: see :func:`run_task`.
+    """
     card = data.card
     if data.valid is None:
         recipe = replace(recipe, select="last")
     job = Job(
-        experiment=task,
-        row=model,
+        experiment=part.dataset,
+        row=spec.cell,
         part=part,
-        model=ModelSpec(model, hidden_size, options=dict(options or {})),
+        model=spec,
         recipe=recipe,
         loss=card.loss,
         metric=card.metric,
@@ -99,7 +142,8 @@ def run_task(
     directory = choose_directory(job.directory(runs_dir), resume=resume)
     with locked(directory):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
-    run = TaskRun(record, baselines(data, card.metric), directory)
+    trivial = baselines(compared or data, card.metric)
+    run = TaskRun(record, trivial, directory, _in_own_units(record, data))
     _write_report(run, data, trained)
     return run
 
@@ -150,5 +194,15 @@ def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
         source=f"Data: {card.source}",
         baselines=run.baselines,
         pictures=pictures,
+        notes=(*run.remarks, *card.notes) if data.table is not None else (),
     )
     write_page(page, run.report)
+
+
+def _in_own_units(record: RunRecord, data: TaskData) -> tuple[str, ...]:
+    """Return the error of a scaled target in the units of its table, if there is one target."""
+    info = data.table
+    if info is None or info.y_scale is None or len(info.outputs) > 1 or record.test is None:
+        return ()
+    error = math.sqrt(record.test) * float(info.y_scale)
+    return (f"Root mean squared test error in units of {info.outputs[0]!r}: {error:.4g}.",)

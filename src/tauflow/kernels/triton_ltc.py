@@ -286,7 +286,8 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 
 def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
-    inputs, (mask, *kept) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+    saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    inputs, (mask, *kept) = saved[:7], saved[7:]
     pulls, wanted = pulls[:2], ctx.needs_input_grad[:7]
     if must_replay(pulls):
         run = LTCRun(ctx.substeps, mask)

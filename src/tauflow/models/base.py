@@ -24,6 +24,8 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
     """Whether its input size is (channels, height, width) and not a number."""
     every_step: ClassVar[bool] = False
     """Whether it can give an output for every step, or only one per sequence."""
+    reads_ahead: ClassVar[bool] = False
+    """Whether an output for a step depends on later steps too."""
     has_head: ClassVar[bool] = False
     """Whether it predicts targets by itself, so that no readout goes on top."""
 

@@ -125,6 +125,7 @@ class AbstractLatentModel(AbstractStatelessModel):
 
     uses_observed: ClassVar[bool] = True
     every_step: ClassVar[bool] = True
+    reads_ahead: ClassVar[bool] = True
     has_head: ClassVar[bool] = True
     encoder: nn.Module
 

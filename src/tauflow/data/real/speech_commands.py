@@ -48,7 +48,6 @@ SPEECH_COMMANDS = DatasetCard(
     folder="speech_commands",
     base_url="https://storage.googleapis.com/download.tensorflow.org/data/",
     files={ARCHIVE: "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58"},
-    streamed=True,
     notes=(
         "A download of 2.4 GB. Clips of ten words that last exactly one second: 34,975.",
         "Features: time 0 to 160, then 20 mel-frequency cepstral coefficients of 161 frames (64 "

@@ -1,0 +1,72 @@
+"""What a user says of a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tauflow.checks import at_least, boolean, one_of
+from tauflow.errors import ArgumentError
+
+from .parts import fractions_of
+from .targets import TASKS
+
+SPLIT = (0.7, 0.15, 0.15)
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of a table are what, and how to split it.
+
+    Args:
+        id: column that says which sequence a row belongs to.
+        time: column of the times: numbers, or dates (ISO 8601, ``datetime64``). Without one, the
+            rows of a sequence are one step apart.
+        target: column to predict. In next-step prediction it is the one to predict, and an input;
+            without it, all features are.
+        features: columns of the inputs, numbers or truth values; by default all others.
+        task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
+            without a target; classification if the target is text, truth values, or whole numbers
+            with at most 20 different values; regression otherwise.
+        per_step: whether there is one target per row, rather than one per id. By default there is
+            one per id if no id has two different ones.
+        time_unit: unit that dates are converted to, by default hours; of numbers, which are not
+            converted, it is a name only.
+        split: fractions of training, validation and test part; ids are drawn, so that no id is in
+            two parts. Where ids have one class each, the classes are spread evenly.
+        split_seed: of that draw.
+        sort: whether to sort the rows of an id by time; by default rows out of order are an error.
+        scale: whether to scale features, and the targets of a regression, to mean 0 and standard
+            deviation 1 by what was observed in the training part.
+
+    Raises:
+        ArgumentError: a value is outside its range, or two options contradict each other.
+        UnknownNameError: no such task.
+    """
+
+    id: str
+    time: str | None = None
+    target: str | None = None
+    features: Sequence[str] | None = None
+    task: str | None = None
+    per_step: bool | None = None
+    time_unit: str | None = None
+    split: Sequence[float] = SPLIT
+    split_seed: int = 0
+    sort: bool = False
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.features, str) or (self.features is not None and not self.features):
+            raise ArgumentError(
+                f"features must be a list of column names, got {self.features!r}. Name at least "
+                "one, or leave it out for all columns that have no other use."
+            )
+        if self.task is not None:
+            one_of(TASKS, task=self.task)
+        if self.per_step is not None:
+            boolean(per_step=self.per_step)
+        boolean(sort=self.sort)
+        boolean(scale=self.scale)
+        at_least(0, split_seed=self.split_seed)
+        fractions_of(self.split)
+        if self.time is None and (self.time_unit is not None or self.sort):
+            raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")

@@ -1,0 +1,88 @@
+"""Split sequences by id into training, validation and test part."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.checks import at_least, within
+from tauflow.errors import ArgumentError, DataError
+
+Indices = NDArray[np.int64]
+
+
+def fractions_of(split: Sequence[float]) -> tuple[float, float, float]:
+    """Return the fractions of the three parts, which add up to 1.
+
+    Args:
+        split: three numbers in any proportion, such as (0.7, 0.15, 0.15) or (70, 15, 15); only the
+            second, of the validation part, may be 0.
+
+    Raises:
+        ArgumentError: they are not such numbers.
+    """
+    if isinstance(split, str) or not isinstance(split, Sequence) or len(split) != 3:
+        raise ArgumentError(
+            f"split must be three numbers, for training, validation and test, got {split!r}. Write "
+            "for example 0.7, 0.15, 0.15."
+        )
+    train, valid, test = (within(0.0, math.inf, split=part) for part in split)
+    if train == 0 or test == 0:
+        raise ArgumentError(
+            f"split must leave something for training and test, got {tuple(split)}. Only the "
+            "second number, of the validation part, may be 0."
+        )
+    total = train + valid + test
+    return train / total, valid / total, test / total
+
+
+def split_ids(
+    ids: Sequence[str],
+    split: tuple[float, float, float],
+    seed: int,
+    classes: NDArray[np.int64] | None = None,
+) -> tuple[Indices, Indices, Indices]:
+    """Draw the parts; which ids they hold does not depend on the order of the ids.
+
+    Args:
+        ids: names of N sequences.
+        split: fractions of training, validation and test part; each but an empty one gets at least
+            one id.
+        seed: of the draw.
+        classes: class of each sequence, (N,): parts then hold each class in about the same
+            proportion, and the training part at least one id of each.
+
+    Returns:
+        Positions of the ids of each part, increasing.
+
+    Raises:
+        DataError: there are too few ids.
+    """
+    rng = np.random.RandomState(at_least(0, seed=seed))
+    count = len(ids)
+    drawn = np.argsort(np.array(ids))[rng.permutation(count)]
+    for_test = max(1, round(split[2] * count))
+    for_valid = max(1, round(split[1] * count)) if split[1] > 0 else 0
+    kept = np.zeros(0, np.int64)
+    if classes is not None:
+        drawn = drawn[np.argsort(classes[drawn], kind="stable")]
+        _, firsts = np.unique(classes[drawn], return_index=True)
+        kept, drawn = drawn[firsts], np.delete(drawn, firsts)
+    room = len(drawn) - (0 if len(kept) else 1)  # at least one id is for training
+    if room < for_test + for_valid:
+        each = f" of {len(kept)} classes, one of each kept for training," if len(kept) else ""
+        raise DataError(
+            f"{count} ids{each} cannot be split into parts of {split[0]:.2g}, {split[1]:.2g} and "
+            f"{split[2]:.2g}. Use more ids, or name pieces of long recordings by an id of their "
+            "own, such as patient and day."
+        )
+    test, drawn = _spread(drawn, for_test)
+    valid, drawn = _spread(drawn, for_valid)
+    return np.sort(np.concatenate([kept, drawn])), np.sort(valid), np.sort(test)
+
+
+def _spread(drawn: Indices, count: int) -> tuple[Indices, Indices]:
+    """Take ``count`` of the entries at equal distances; return them and what is left."""
+    places = ((np.arange(count) + 0.5) * len(drawn) / max(count, 1)).astype(np.int64)
+    return drawn[places], np.delete(drawn, places)

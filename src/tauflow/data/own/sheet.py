@@ -1,0 +1,248 @@
+"""A table in memory: columns of cells, and where each cell stands for a message."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError, DataNotFoundError, UnknownNameError
+from tauflow.registry import nearest
+
+MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
+"""Text cells that hold no value."""
+TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+_SHOWN = 40
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Columns of cells, in which text is without spaces at its ends.
+
+    Args:
+        where: what to call the table in a message.
+        columns: one array per column, all as long; text is in arrays of objects.
+        numbers_of_rows: how a message counts each row.
+        counting: what to add to the number of a row, so that a reader finds it.
+    """
+
+    where: str
+    columns: Mapping[str, NDArray[Any]]
+    numbers_of_rows: NDArray[np.int64]
+    counting: str = ""
+
+    def __len__(self) -> int:
+        return len(self.numbers_of_rows)
+
+    def check_name(self, column: str, role: str) -> str:
+        """Return a column's name, or raise :class:`UnknownNameError` if there is none."""
+        if column not in self.columns:
+            raise UnknownNameError(
+                f"{self.where} has no column {column!r} ({role}).{nearest(column, self.columns)} "
+                f"Its columns: {', '.join(self.columns)}."
+            )
+        return column
+
+    def row(self, row: int) -> str:
+        """Return the words for a row whose column, or another cell, is named beside it."""
+        return f"row {self.numbers_of_rows[row]}"
+
+    def cell(self, row: int, column: str) -> str:
+        """Return the words for a cell."""
+        return f"{self.where}, {self.row(row)}{self.counting}, column {column!r}"
+
+    def missing(self, column: str) -> Bools:
+        """Return where a column has no value, (R,)."""
+        values = self.columns[column]
+        if values.dtype.kind == "f":
+            absent: Bools = np.isnan(values)
+            return absent
+        if values.dtype.kind in "mM":
+            undated: Bools = np.isnat(values)
+            return undated
+        if values.dtype.kind in "biu":
+            return np.zeros(len(values), np.bool_)
+        return np.array([_is_missing(value) for value in values.tolist()], np.bool_)
+
+    def numbers(self, column: str) -> Floats:
+        """Return a column as finite numbers, NaN where it has no value, (R,).
+
+        Raises:
+            DataError: a cell is not a finite number.
+        """
+        values, missing = self.columns[column], self.missing(column)
+        if values.dtype.kind in "biuf":
+            found = values.astype(np.float64)
+        else:
+            absent = missing.tolist()
+            numbers = [
+                math.nan if none else as_number(value)
+                for value, none in zip(values.tolist(), absent, strict=True)
+            ]
+            if None in numbers:
+                raise self._no_number(numbers.index(None), column)
+            found = np.array(numbers, np.float64)
+        if np.isinf(found).any():
+            raise self._no_number(int(np.argmax(np.isinf(found))), column)
+        return found
+
+    def cells(self, column: str) -> list[Any]:
+        """Return the cells of a column as Python's own types; of dates as text."""
+        values = self.columns[column]
+        cells: list[Any] = (values.astype(str) if values.dtype.kind in "mM" else values).tolist()
+        return cells
+
+    def texts(self, column: str) -> list[str]:
+        """Return a column as text; what a cell without a value gives is undefined."""
+        return [str(value) for value in self.cells(column)]
+
+    def _no_number(self, row: int, column: str) -> DataError:
+        value = self.columns[column][row]
+        advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
+        if isinstance(value, str) and "," in value and as_number(value.replace(",", ".")):
+            advice = "Write decimals with a point."
+        return DataError(
+            f"{self.cell(row, column)} holds {str(value)[:_SHOWN]!r}, expected a finite number. "
+            f"{advice}"
+        )
+
+
+def as_number(value: Any) -> float | None:
+    """Return the number in a cell, ``None`` if there is another thing in it."""
+    if isinstance(value, str):
+        if value in TRUTH_WORDS:
+            return TRUTH_WORDS[value]
+        if "_" in value:  # Python's own separator of digits, and nobody else's
+            return None
+    elif isinstance(value, np.datetime64 | np.timedelta64 | complex):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in MISSING_WORDS
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+def sheet_of(table: Any) -> Sheet:
+    """Return the columns of a pandas DataFrame, or of a mapping of names to arrays.
+
+    Rows are counted from 0, as in ``table.iloc[row]``.
+
+    Raises:
+        ArgumentError: it is no such thing, a column is not one value per row, or two have one name.
+        DataError: it has no rows.
+    """
+    names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
+    if not names:
+        raise ArgumentError(
+            f"table must be a pandas DataFrame, or a mapping of column names to arrays, with at "
+            f"least one column, got {type(table).__name__}. Read a file with tauflow.data.read_csv."
+        )
+    _check_unique("the table", [str(name) for name in names])
+    columns = {str(name): _column(str(name), table[name]) for name in names}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise ArgumentError(f"the columns of the table must be equally long, got {told}.")
+    rows = next(iter(lengths.values()))
+    if not rows:
+        raise DataError("the table holds no rows. Give one row for each sample.")
+    return Sheet("the table", columns, np.arange(rows), " (counted from 0)")
+
+
+def _column(name: str, values: Any) -> NDArray[Any]:
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if array.ndim != 1:
+        raise ArgumentError(
+            f"the table's column {name!r} has shape {array.shape}, expected one value per row. "
+            "Make a column of each of its values."
+        )
+    if array.dtype.kind in "biufmM":
+        return array
+    cells = np.empty(len(array), object)
+    cells[:] = [value.strip() if isinstance(value, str) else value for value in array.tolist()]
+    return cells
+
+
+def read_sheet(path: Path, delimiter: str = ",") -> Sheet:
+    """Read a CSV file in UTF-8 whose first row names the columns.
+
+    Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count.
+
+    Raises:
+        ArgumentError: the delimiter is not a single character.
+        DataNotFoundError: there is no such file.
+        DataError: the file is no such table.
+    """
+    if len(delimiter) != 1:
+        raise ArgumentError(f"delimiter must be a single character, got {delimiter!r}.")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter)]
+    except (FileNotFoundError, IsADirectoryError) as error:
+        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
+        hint = nearest(path.name, [other.name for other in beside if other.is_file()])
+        raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file ({error}). Save it as CSV UTF-8.") from error
+    filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
+    if len(filled) < 2:
+        raise DataError(f"{path} holds no rows below the row of column names. Add some.")
+    header = filled[0][1]
+    _check_header(path, header, delimiter)
+    for number, row in filled[1:]:
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}, row {number} has {len(row)} cells, but there are {len(header)} columns "
+                f"({_listed(header)}). Correct the row; a text that holds {delimiter!r} needs "
+                "quotation marks."
+            )
+    columns = {}
+    for place, name in enumerate(header):
+        columns[name] = np.empty(len(filled) - 1, object)
+        columns[name][:] = [row[place] for _, row in filled[1:]]
+    numbers = np.array([number for number, _ in filled[1:]], np.int64)
+    return Sheet(str(path), columns, numbers)
+
+
+def _check_header(path: Path, header: Sequence[str], delimiter: str) -> None:
+    if len(header) == 1:
+        other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
+        if other is not None:
+            raise DataError(
+                f"{path} has the single column {header[0][:_SHOWN]!r}: its cells seem to be "
+                f"separated by {other!r}. Pass it as the delimiter."
+            )
+    if "" in header:
+        raise DataError(
+            f"{path}, row 1: column {header.index('') + 1} has no name. Give it one, or remove it."
+        )
+    _check_unique(f"{path}, row 1", header)
+
+
+def _check_unique(where: str, names: Sequence[str]) -> None:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(
+            f"{where}: several columns are called {twice[0]!r}. Give each a name of its own."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) < 12 else [*names[:3], "...", names[-1]])

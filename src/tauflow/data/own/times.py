@@ -1,0 +1,154 @@
+"""Times of a table: numbers as they are, dates in a unit of choice."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import TimeError, UnknownNameError
+from tauflow.registry import nearest
+
+from .sheet import Floats, Sheet, as_number
+
+DEFAULT_UNIT = "hours"
+UNITS = {
+    "milliseconds": np.timedelta64(1, "ms"),
+    "seconds": np.timedelta64(1, "s"),
+    "minutes": np.timedelta64(1, "m"),
+    "hours": np.timedelta64(1, "h"),
+    "days": np.timedelta64(1, "D"),
+    "weeks": np.timedelta64(1, "W"),
+}
+"""Units that dates can be converted to."""
+_SHORT = {
+    **{"ms": "milliseconds", "s": "seconds", "sec": "seconds", "min": "minutes", "h": "hours"},
+    **{"hr": "hours", "d": "days", "w": "weeks"},
+    **{name.removesuffix("s"): name for name in UNITS},
+}
+_EXPECTED = "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of the rows of a table.
+
+    Args:
+        values: of every row, (R,), finite.
+        unit: its name.
+        dated: whether they were dates or durations, and not numbers.
+    """
+
+    values: Floats
+    unit: str
+    dated: bool
+
+
+def unit_of(name: str) -> str:
+    """Return the full name of a unit such as ``"h"`` or ``"hours"``.
+
+    Raises:
+        UnknownNameError: dates cannot be converted to it.
+    """
+    low = name.strip().lower()
+    full = low if low in UNITS else _SHORT.get(low)
+    if full is None:
+        raise UnknownNameError(
+            f"time_unit={name!r} is unknown.{nearest(name, UNITS)} Dates can be converted to: "
+            f"{', '.join(UNITS)}."
+        )
+    return full
+
+
+def read_times(sheet: Sheet, column: str, unit: str | None) -> Times:
+    """Return the times of a column.
+
+    Dates are converted to the unit, by default hours, and counted from the earliest. Numbers stay
+    as they are; for them the unit is a name only, by default the column's.
+
+    Args:
+        sheet: the table.
+        column: of the times: numbers, or dates (ISO 8601, ``datetime64``), or durations
+            (``timedelta64``). Dates with an offset from UTC are brought to UTC.
+        unit: see above.
+
+    Raises:
+        TimeError: a row has no time, or what it has is none.
+        UnknownNameError: dates cannot be converted to that unit.
+    """
+    missing = sheet.missing(column)
+    if missing.any():
+        raise TimeError(
+            f"{sheet.cell(int(np.argmax(missing)), column)} is empty, expected {_EXPECTED}. Fill "
+            "the time in, or remove the row."
+        )
+    values = sheet.columns[column]
+    if values.dtype.kind == "O" and as_number(values[0]) is None:
+        values = _moments(sheet, column, values)
+    if values.dtype.kind in "mM":
+        name = unit_of(unit or DEFAULT_UNIT)
+        # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
+        since: Floats = (values - values.min()) / UNITS[name]
+        return Times(since, name, True)
+    return Times(_numbers(sheet, column, values), unit or _unit_in(column), False)
+
+
+def _unit_in(column: str) -> str:
+    """Return the unit that a column of numbers is named after, or the words for its own one."""
+    words = column.lower().replace("_", " ").replace("(", " ").replace(")", " ").split()
+    for word in reversed(words):
+        if word in UNITS or word in _SHORT:
+            return unit_of(word)
+    return f"unit of {column!r}"
+
+
+def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
+    if values.dtype.kind != "O":
+        found = values.astype(np.float64)
+    else:
+        numbers = [as_number(value) for value in values]
+        if None in numbers:
+            raise _no_time(sheet, column, numbers.index(None), "a number, as in the first row")
+        found = np.array(numbers, np.float64)
+    if not np.isfinite(found).all():
+        row = int(np.argmax(~np.isfinite(found)))
+        raise _no_time(sheet, column, row, "a finite number")
+    return found
+
+
+def _moments(sheet: Sheet, column: str, values: NDArray[Any]) -> NDArray[np.datetime64]:
+    moments: list[datetime] = []
+    for row, value in enumerate(values):
+        moment = _moment(value)
+        if moment is None:
+            raise _no_time(sheet, column, row, _EXPECTED)
+        if moments and (moment.tzinfo is None) != (moments[0].tzinfo is None):
+            raise _no_time(
+                sheet, column, row, "an offset from UTC in either every date of the column or none"
+            )
+        moments.append(moment)
+    plain = [m if m.tzinfo is None else m.astimezone(timezone.utc) for m in moments]
+    return np.array([moment.replace(tzinfo=None) for moment in plain], "datetime64[us]")
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
+    if not isinstance(value, str):
+        return None
+    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _no_time(sheet: Sheet, column: str, row: int, expected: str) -> TimeError:
+    value = sheet.columns[column][row]
+    return TimeError(
+        f"{sheet.cell(row, column)} holds {str(value)[:40]!r}, expected {expected}. Correct it, or "
+        "remove the row."
+    )

@@ -1,0 +1,5 @@
+"""."""
+
+from .entry import PaperFigure
+
+ENTRIES: tuple[PaperFigure, ...] = ()

@@ -1,0 +1,216 @@
+"""Compute a figure, draw it, and write picture, numbers and settings side by side."""
+
+import csv
+import io
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tauflow.checks import one_of
+from tauflow.errors import ArgumentError
+from tauflow.palette import styled
+from tauflow.tensorfile import write_atomically
+
+from .catalog import find_figure
+from .entry import Job, PaperFigure, Result, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+_DPI = 140  # of PNG files, and of what is dense in the others
+_DENSE = 3000  # points of one artist, above which it is stored as pixels
+
+
+@dataclass(frozen=True)
+class MadeFigure:
+    """The files of a figure.
+
+    Args:
+        entry: the figure.
+        files: pictures, data, then settings.
+        findings: what the figure says, in numbers.
+        seconds: that computing and drawing took.
+    """
+
+    entry: PaperFigure
+    files: tuple[Path, ...]
+    findings: Mapping[str, Any]
+    seconds: float
+
+
+def make_figure(
+    name: str,
+    directory: str | Path = ".",
+    *,
+    size: str = "full",
+    seed: int = 0,
+    formats: Sequence[str] = ("png", "svg"),
+) -> MadeFigure:
+    """Make a figure of a paper again.
+
+    Writes ``NAME.png`` and ``NAME.svg``; the numbers drawn, as ``NAME.npz``, ``NAME.csv`` or both,
+    tables as ``NAME.md`` too; and last ``NAME.json`` with settings, findings, versions and times.
+    Each file is replaced in one step. The bytes depend on size, seed and machine alone, but for
+    times in ``NAME.json`` and figures that measure time.
+
+    Args:
+        name: one of :data:`FIGURES`, or an alias.
+        directory: where to write; made if missing.
+        size: ``"full"`` or ``"small"``, which takes seconds.
+        seed: of everything random.
+        formats: pictures to write, of :data:`FORMATS`.
+
+    Raises:
+        UnknownNameError: no figure has that name; the nearest is suggested.
+        DataNotFoundError: the figure needs data that are not here and cannot be fetched.
+    """
+    entry = find_figure(name)
+    wanted = [one_of(FORMATS, format=form) for form in dict.fromkeys(formats)]
+    if not wanted:
+        raise ArgumentError(f"formats is empty. Name one of: {', '.join(FORMATS)}.")
+    job = Job(size, seed)
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with job.timed("all"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            result = entry.compute(job)
+        with job.timed("drawing"):
+            contents = _pictures(result, wanted)
+    contents |= _data(result)
+    contents["json"] = _record(entry, job, result, list(contents))
+    files = []
+    for suffix, content in contents.items():
+        files.append(folder / f"{entry.name}.{suffix}")
+        write_atomically(files[-1], content)
+    return MadeFigure(entry, tuple(files), result.findings, job.seconds["all"])
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table in Markdown, numbers to four digits."""
+    shown = range(len(table.columns)) if table.shown is None else table.shown
+    numeric = [
+        bool(table.rows) and all(isinstance(row[at], int | float) for row in table.rows)
+        for at in shown
+    ]
+    lines = [
+        [table.columns[at] for at in shown],
+        ["---:" if number else "---" for number in numeric],
+        *([_text(row[at]) for at in shown] for row in table.rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _pictures(result: Result, formats: Sequence[str]) -> dict[str, bytes]:
+    from matplotlib import pyplot as plt
+
+    contents = {}
+    with styled():
+        figure = result.draw()
+        try:
+            _rasterise_dense(figure)
+            for form in formats:
+                file = io.BytesIO()
+                # dates and the like would make every file another one
+                plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
+                figure.savefig(file, format=form, dpi=_DPI, metadata=plain)
+                contents[form] = _fewer_colours(file) if form == "png" else file.getvalue()
+        finally:
+            plt.close(figure)
+    return contents
+
+
+def _fewer_colours(file: io.BytesIO) -> bytes:
+    """Return a PNG with a palette of 256 colours, a third of the size; no eye sees it in plots."""
+    from PIL import Image
+
+    small = io.BytesIO()
+    with Image.open(file) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            small, format="png", optimize=True, dpi=(_DPI, _DPI)
+        )
+    return small.getvalue()
+
+
+def _rasterise_dense(figure: "Figure") -> None:
+    """Store what has very many points as pixels, so that an SVG stays small."""
+    from matplotlib.collections import Collection
+    from matplotlib.lines import Line2D
+
+    for ax in figure.axes:
+        for artist in ax.get_children():
+            if isinstance(artist, Line2D):
+                points = np.shape(artist.get_path().vertices)[0]
+            elif isinstance(artist, Collection):
+                outlines = sum(np.shape(path.vertices)[0] for path in artist.get_paths())
+                points = max(outlines, np.shape(artist.get_offsets())[0])
+            else:
+                continue
+            if points > _DENSE:
+                artist.set_rasterized(True)
+
+
+def _data(result: Result) -> dict[str, bytes]:
+    contents = {}
+    if result.arrays:
+        file = io.BytesIO()
+        arrays = {name: np.asarray(value) for name, value in result.arrays.items()}
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # no array is a bool
+        contents["npz"] = file.getvalue()
+    if result.table is not None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(result.table.columns)
+        writer.writerows(result.table.rows)
+        contents["csv"] = text.getvalue().encode()
+        if result.markdown:
+            contents["md"] = markdown_table(result.table).encode()
+    return contents
+
+
+def _record(entry: PaperFigure, job: Job, result: Result, written: list[str]) -> bytes:
+    record = {
+        "figure": entry.name,
+        "title": entry.title,
+        "source": entry.source,
+        "size": job.size,
+        "seed": job.seed,
+        "settings": job.settings,
+        "findings": result.findings,
+        "files": [f"{entry.name}.{suffix}" for suffix in written],
+        "seconds": {what: round(spent, 3) for what, spent in job.seconds.items()},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("tauflow", "torch", "numpy", "matplotlib")},
+        },
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+    }
+    return (json.dumps(_plain(record), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold; a number that is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,125 @@
+"""``tauflow run --csv``: a signal that can be learned is learned, and errors are one message."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tauflow.data import TableOptions
+from tauflow.experiments.own_table import run_csv
+from tauflow.experiments.task import RECIPE
+
+SAID = ["--csv", "visits.csv", "--id", "patient", "--time", "hours"]
+SHORT = ["--hidden-size", 8, "--batch-size", 16, "--lr", 0.03, "--epochs", 12]
+
+
+@pytest.fixture
+def visits(tmp_path, call):
+    """Write sines of one speed and any phase, a tenth of them missing, with targets."""
+    rng = np.random.default_rng(0)
+    with (tmp_path / "visits.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["patient", "hours", "a", "b", "died", "level"])
+        for patient in range(80):
+            phase, side = rng.random() * 6.3, rng.choice([-1, 1])
+            for hour in rng.exponential(0.8, rng.integers(5, 9)).cumsum():
+                a, b = np.sin(0.8 * hour + phase), side + 0.3 * rng.normal()
+                cell = "" if rng.random() < 0.1 else round(a, 4)
+                row = [f"{hour:.3f}", cell, round(b, 4), "yes" if side > 0 else "no"]
+                writer.writerow([patient, *row, round(50 + 20 * b, 3)])
+    return tmp_path / "visits.csv"
+
+
+def scores(output):
+    """Return {model or baseline: its test score} of a printed table."""
+    rows = re.findall(r"^│ (.+?) +│ .+? │ +([\d.]+) │", output, re.MULTILINE)
+    return {name: float(score) for name, score in rows}
+
+
+@pytest.mark.parametrize("model", ["gru", "gru-d"])
+def test_a_class_is_learned(call, visits, model):
+    words = ["--model", model, "--target", "died", "--features", "a,b"]
+    output = call("run", *SAID, *words, *SHORT).output
+    assert "Task: classification, one target per id ('died' holds texts" in output
+    assert ("says what was measured of: a." in output) == (model == "gru")
+    found = scores(output)
+    assert found[model] > found["most frequent class"] + 20
+
+
+def test_a_value_is_learned_and_shown_in_its_own_unit(call, visits):
+    words = ["--model", "gru", "--target", "level", "--features", "a,b"]
+    output = call("run", *SAID, *words, *SHORT).output
+    found = scores(output)
+    assert found["gru"] < 0.3 * found["training mean"]
+    scale = float(re.search(r"an error of 1 is ([\d.]+) of 'level'", output)[1])
+    error = float(re.search(r"test error in units of 'level': (\d+\.\d+)", output)[1])
+    assert error == pytest.approx(scale * found["gru"] ** 0.5, rel=0.01)
+    report = re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
+    page = (visits.parent / report).read_text(encoding="utf-8")
+    assert "Task: regression" in page
+    assert "in units of" in page
+
+
+def test_the_next_row_is_predicted(call, visits):
+    words = ["--model", "gru", "--features", "a,b"]
+    output = call("run", *SAID, *words, *SHORT).output
+    assert "Task: next-step, of all features" in output
+    found = scores(output)
+    assert found["gru"] < 0.9 * min(found["persistence"], found["training mean"])
+
+
+def test_a_run_is_known_by_content_and_columns(call, visits):
+    run = [*SAID, "--model", "gru", "--epochs", 1, "--hidden-size", 2, "--target", "died"]
+    run += ["--features", "a,b"]
+    directory = re.search(r"^Run: +(.*)$", call("run", *run).output, re.MULTILINE)[1]
+    record = json.loads((visits.parent / directory / "record.json").read_text(encoding="utf-8"))
+    assert record["config"]["dataset_options"]["features"] == ["a", "b"]
+    assert directory in call("run", *run, "--resume").output
+    message = "no run with these arguments to resume"
+    assert message in call("run", *run, "--split-seed", 1, "--resume", code=1).stderr
+    assert message in call("run", *run, "--per-step", "--resume", code=1).stderr
+    visits.write_text(visits.read_text("utf-8") + "80,1.0,0.5,0.5,no,1.0\n", "utf-8")
+    assert message in call("run", *run, "--resume", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--csv", "visits.csv"], "--csv needs --id"),
+        (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),
+        ([], "takes a data set or --csv with a file of your own, got neither"),
+        (["pendulum", "--time-unit", "h"], "--time-unit is for a file of your own"),
+        ([*SAID, "--split", "a,b"], "is not three numbers"),
+        ([*SAID, "--features", "a,c"], "has no column 'c'"),
+        ([*SAID, "--model", "lstn"], "Did you mean 'lstm'"),
+        ([*SAID, "--features", "a", "--model", "rnn-vae"], "would see the row that it is to"),
+        (
+            [*SAID, "--features", "a", "--option", "bidirectional=true"],
+            "'cfc' with bidirectional=true reads a sequence to its end",
+        ),
+        (["--csv", "visit.csv", *SAID[2:]], "Did you mean 'visits.csv'"),
+        ([*SAID, "--target", "level", "--features", "b,died"], "row 2, column 'died' holds"),
+    ],
+)
+def test_what_is_refused(call, visits, words, message):
+    assert message in call("run", *words, code=1).stderr
+
+
+def test_other_names_and_delimiters(call, visits):
+    odd = visits.with_name("my visits (2024).csv")
+    odd.write_text(visits.read_text("utf-8").replace(",", ";"), "utf-8")
+    words = ["--csv", odd.name, *SAID[2:], "--target", "level", "--features", "b, a"]
+    words += ["--delimiter", ";", "--per-step", "--split", "60,0,40", "--sort"]
+    output = call("run", *words, "--epochs", 1, "--model", "elman").output
+    assert "runs/my-visits-2024-/elman" in output
+    assert "80 ids: 48 for training, 0 for validation, 32 for the test" in output
+
+
+def test_the_same_run_from_python(visits, tmp_path):
+    lines = []
+    table = TableOptions("patient", "hours", "died", features=("a", "b"))
+    run = run_csv(visits, table, "gru", recipe=RECIPE, runs_dir=tmp_path / "r", say=lines.append)
+    assert lines[0].startswith("Task: classification")
+    assert run.record.test > 0.8

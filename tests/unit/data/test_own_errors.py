@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+from own_tables import changed, visits, write
+
+from tauflow.data import TableOptions, from_table, read_csv
+from tauflow.errors import ArgumentError, DataError, DataNotFoundError, UnknownNameError
+
+SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            changed("a", 7, "high"),
+            "row 9, column 'a' holds 'high', expected a finite number. Write",
+        ),
+        (changed("b", 35, "1,5"), "row 37, column 'b' holds '1,5', .*Write decimals with a point"),
+        (changed("a", 0, "inf"), "row 2, column 'a' holds 'inf', expected a finite"),
+        (changed("a", 0, "1_0"), "row 2, column 'a' holds '1_0', expected a finite"),
+        (changed("patient", 3, None), "row 5, column 'patient' is empty, expected an id"),
+        ({"a": [None] * 36}, "feature 'a' has no value in the table"),
+        ({"died": [None] * 36}, "column 'died' is empty in every row"),
+        ({"died": ["no"] * 36}, "'died' holds 'no' in every row: there is only one class"),
+    ],
+)
+def test_cells_are_named_by_row_and_column(tmp_path, table, message):
+    with pytest.raises(DataError, match=message):
+        read_csv(write(tmp_path / "visits.csv", visits(**table)), **SAID)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"id": "Patient"},
+            r"no column 'Patient' \(id\). Did you mean 'patient'\?.*: patient, hours",
+        ),
+        ({"time": "hour"}, r"'hour' \(time\). Did you mean 'hours'"),
+        ({"target": "dead"}, r"'dead' \(target\). Did you mean 'died'"),
+        ({"features": ["a", "bb"]}, r"'bb' \(feature\)"),
+        ({"task": "regresion"}, "Did you mean 'regression'"),
+        ({"missing": "mask"}, "Choose from: observed, inputs"),
+    ],
+)
+def test_unknown_names(options, message):
+    with pytest.raises(UnknownNameError, match=message):
+        from_table(visits(), **{**SAID, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": "a,b"}, "features must be a list of column names, got 'a,b'"),
+        ({"features": []}, "Name at least one"),
+        ({"features": ["a", "died"]}, "'died' is the target; a model would read off the answer"),
+        ({"features": ["patient"]}, "column 'patient' is the id"),
+        ({"features": ["a", "a"]}, "column 'a' is named twice"),
+        ({"target": "patient"}, "column 'patient' is named as id and as target"),
+        ({"target": "hours"}, "column 'hours' is named as time and as target"),
+        ({"target": None, "task": "regression"}, "task='regression' needs a target"),
+        ({"target": None, "per_step": False}, "next-step prediction has a target at every step"),
+        (
+            {"target": "b", "features": ["a"], "per_step": False},
+            r"row 1 \(counted from 0\), column 'b' holds '1.0', but row 0 of the same id, 'p00'",
+        ),
+        ({"time": None, "sort": True}, "time_unit and sort are for a column of times"),
+        ({"time": None, "time_unit": "h"}, "time_unit and sort are for a column of times"),
+        ({"split": (0.8, 0.2)}, "split must be three numbers"),
+        ({"split": (0.8, 0.2, 0.0)}, "must leave something for training and test"),
+        ({"split": (0.8, -0.2, 0.4)}, "split must be a number of 0 or more"),
+        ({"split_seed": -1}, "split_seed must be at least 0"),
+    ],
+)
+def test_options_that_contradict_each_other(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_table(visits(), **{**SAID, **options})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([[1, 2]], "must be a pandas DataFrame, or a mapping of column names to arrays"),
+        ({"patient": [1, 2], "a": [1]}, "equally long, got patient: 2, a: 1"),
+        ({"patient": [1, 2], "a": np.ones((2, 3))}, r"'a' has shape \(2, 3\), expected one value"),
+    ],
+)
+def test_things_that_are_no_table(table, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_table(table, id="patient")
+
+
+def test_an_empty_table():
+    with pytest.raises(DataError, match="the table holds no rows"):
+        from_table({"patient": [], "a": []}, id="patient")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no rows below the row of column names"),
+        (b"id,a\n", "holds no rows below the row of column names"),
+        (b"id,a\n\n1,2\n1,2,3\n", r"row 4 has 3 cells, but there are 2 columns \(id, a\)"),
+        (b"id;a\n1;2\n", "its cells seem to be separated by ';'"),
+        (b"id,\n1,2\n", "row 1: column 2 has no name"),
+        (b"id,a\n1,\xff\n", "is not text in UTF-8"),
+    ],
+)
+def test_files_that_are_no_table(tmp_path, content, message):
+    file = tmp_path / "file.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_csv(file, id="id")
+
+
+def test_files_that_are_not_there(tmp_path):
+    write(tmp_path / "visits.csv", visits())
+    with pytest.raises(DataNotFoundError, match=r"no file .*Did you mean 'visits.csv'"):
+        read_csv(tmp_path / "visit.csv", **SAID)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    (tmp_path / "file.csv").write_text("id,a,a\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(ArgumentError, match="row 1: several columns are called 'a'"):
+        read_csv(tmp_path / "file.csv", id="id")
+
+
+def test_other_delimiters_and_byte_order_marks(tmp_path):
+    file = write(tmp_path / "visits.csv", visits(), delimiter=";")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert read_csv(file, delimiter=";", **SAID).sizes == (8, 2, 2)
+    with pytest.raises(ArgumentError, match="delimiter must be a single character"):
+        read_csv(file, delimiter="tab", **SAID)
+
+
+def test_a_feature_that_the_training_part_lacks():
+    plain = from_table(visits(), **SAID)
+    a = [
+        row if who in plain.table.ids["test"] else None
+        for row, who in enumerate(visits()["patient"])
+    ]
+    with pytest.raises(DataError, match="feature 'a' has no value in the training part"):
+        from_table(visits(a=a), **SAID)
+
+
+def test_features_need_a_column():
+    with pytest.raises(ArgumentError, match="no column left for features"):
+        from_table({"who": ["a", "b"], "t": [0, 0]}, id="who", time="t")
+
+
+def test_options_are_checked_when_made():
+    with pytest.raises(ArgumentError, match="per_step must be True or False"):
+        TableOptions("patient", per_step="yes")

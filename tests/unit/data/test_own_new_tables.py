@@ -1,0 +1,81 @@
+"""Another table is read as the one that a model was trained on."""
+
+import pytest
+import torch
+from own_tables import NAN, by_id, changed, visits, write
+
+from tauflow.data import from_table, load_task, sequences_like
+from tauflow.errors import ArgumentError, TimeError, UnknownNameError
+
+SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
+
+
+def without(table, column):
+    return {name: cells for name, cells in table.items() if name != column}
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+@pytest.mark.parametrize("target", ["died", "level"])
+def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
+    table = visits(**changed("a", 4, NAN), level=[row / 7 for row in range(36)])
+    data = from_table(table, target=target, missing=missing, **SAID)
+    ids, batch = sequences_like(data, without(table, target))
+    assert ids == tuple(dict.fromkeys(table["patient"]))
+    for place, name in enumerate(ids):
+        one = by_id(data)[name][1]
+        assert torch.equal(batch.x[place], one.x[0])
+        assert torch.equal(batch.dt[place], one.dt[0])
+        assert batch.observed is None or torch.equal(batch.observed[place], one.observed[0])
+    assert (batch.observed is None) == (missing == "inputs")
+    assert batch.y.shape[1:] == data.train.y.shape[1:]
+    assert (batch.y_mask is not None) == data.card.per_step
+    file = write(tmp_path / "new.csv", without(table, target))
+    assert torch.equal(sequences_like(data, file)[1].x, batch.x)
+
+
+def test_sequences_of_any_length_are_scaled_by_the_old_table():
+    data = from_table(visits(), target="died", **SAID)
+    new = {"patient": ["x", "y", "x"], "hours": [1.0, 2.0, 4.0], "a": [1.0, 2.0, 3.0]}
+    ids, batch = sequences_like(data, {**new, "b": [0.0, 0.0, 0.0]})
+    assert ids == ("x", "y")
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    assert batch.dt.tolist() == [[0.0, 3.0], [0.0, 0.0]]
+    back = data.table.unscale_inputs(batch.x)
+    assert back[0, :, 0].tolist() == pytest.approx([1.0, 3.0], abs=1e-5)
+
+
+def test_the_last_row_looks_ahead():
+    data = from_table(visits(), **SAID)
+    _, batch = sequences_like(data, visits(), ahead=10.0)
+    assert batch.x.shape == (12, 3, 3)
+    want = by_id(data)["p00"][1].x[0]
+    torch.testing.assert_close(batch.x[0, :2], want)
+    assert data.table.unscale_inputs(batch.x)[0, :, 2].tolist() == pytest.approx([1.5, 2.5, 10.0])
+
+
+@pytest.mark.parametrize(
+    ("target", "table", "options", "message"),
+    [
+        (None, {}, {}, "ahead must say how long after the last row"),
+        (None, {}, {"ahead": -1.0}, "ahead must be a number above 0"),
+        ("died", {}, {"ahead": 1.0}, "no input for the gap ahead"),
+        ("died", changed("b", 1, NAN), {}, "'b' has missing values, and in the"),
+    ],
+)
+def test_what_does_not_fit(target, table, options, message):
+    data = from_table(visits(), target=target, **SAID)
+    with pytest.raises(ArgumentError, match=message):
+        sequences_like(data, visits(**table), **options)
+
+
+def test_columns_and_units_have_to_be_there():
+    data = from_table(visits(), target="died", **SAID)
+    with pytest.raises(UnknownNameError, match=r"no column 'b' \(feature\)"):
+        sequences_like(data, without(visits(), "b"))
+    dates = ["2024-05-01", "2024-05-02", "2024-05-04"] * 12
+    dated = from_table(visits(hours=dates), target="died", **SAID)
+    with pytest.raises(TimeError, match="'hours' are numbers, but dates in the other table"):
+        sequences_like(dated, visits())
+    assert sequences_like(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]
+    with pytest.raises(ArgumentError, match="is no table of your own"):
+        sequences_like(load_task("pendulum", sizes=(2, 1, 1), steps=3), visits())

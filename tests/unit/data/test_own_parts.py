@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from own_tables import visits
+
+from tauflow.data import from_table
+from tauflow.data.own.parts import fractions_of, split_ids
+from tauflow.errors import DataError
+
+IDS = [f"id {number}" for number in range(40)]
+
+
+def names(ids, parts):
+    return [{ids[place] for place in part} for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("split", "sizes"),
+    [((0.7, 0.15, 0.15), (28, 6, 6)), ((80, 0, 20), (32, 0, 8)), ((98, 1, 1), (38, 1, 1))],
+)
+def test_parts_have_the_sizes_asked_for_and_share_no_id(split, sizes):
+    parts = split_ids(IDS, fractions_of(split), 0)
+    assert tuple(map(len, parts)) == sizes
+    assert sorted(np.concatenate(parts).tolist()) == list(range(40))
+
+
+def test_the_seed_decides_and_the_order_of_ids_does_not():
+    split = (0.5, 0.25, 0.25)
+    first = names(IDS, split_ids(IDS, split, 0))
+    assert names(IDS[::-1], split_ids(IDS[::-1], split, 0)) == first
+    assert names(IDS, split_ids(IDS, split, 1)) != first
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_are_spread_evenly(seed):
+    classes = np.array([0] * 30 + [1] * 9 + [2])
+    train, valid, test = split_ids(IDS, (0.6, 0.2, 0.2), seed, classes)
+    assert set(classes[train]) == {0, 1, 2}
+    for part in (valid, test):
+        assert 5 <= (classes[part] == 0).sum() <= 7
+
+
+def test_too_few_ids():
+    with pytest.raises(DataError, match=r"1 ids cannot be split .* name pieces of long recordings"):
+        from_table({"who": ["a"] * 5, "x": range(5), "y": [0, 1, 0, 1, 1]}, id="who", target="y")
+    with pytest.raises(DataError, match="3 ids of 3 classes, one of each kept for training"):
+        split_ids(["a", "b", "c"], (0.6, 0.2, 0.2), 0, np.array([0, 1, 2]))
+
+
+def test_classes_of_the_test_part_alone_are_refused():
+    said = {"id": "patient", "time": "hours", "target": "stage", "features": ["a"]}
+    common = ["I", "II", "I"] * 12
+    held = from_table(visits(stage=common), **said).table.ids["test"]
+    row = visits()["patient"].index(held[0])
+    rare = [*common[:row], "IV", *common[row + 1 :]]
+    message = f"the test part holds classes of 'stage' .* lacks: 'IV' .id '{held[0]}'.*split_seed"
+    with pytest.raises(DataError, match=message):
+        from_table(visits(stage=rare), **said)
+
+
+def test_without_a_validation_part():
+    data = from_table(visits(), id="patient", time="hours", target="died", split=(0.75, 0, 0.25))
+    assert data.valid is None
+    assert data.sizes == (9, 0, 3)
+    assert data.to("cpu").table is data.table

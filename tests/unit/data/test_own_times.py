@@ -1,0 +1,153 @@
+import datetime
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from own_tables import by_id, changed, visits, write
+
+from tauflow.data import from_table, read_csv
+from tauflow.data.own.times import UNITS
+from tauflow.errors import TimeError, UnknownNameError
+
+STAMPS = ["2024-02-28T12:00:00", "2024-02-29T00:00:00", "2024-03-01T06:30:00"]
+SECONDS = [0.0, 43_200.0, 153_000.0]
+SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a"]}
+
+
+def gaps(data):
+    return by_id(data)["p05"][1].dt[0].tolist()
+
+
+def frame_of(stamps):
+    return pandas.DataFrame(visits(hours=stamps * 12))
+
+
+@pytest.mark.parametrize(
+    ("unit", "size"),
+    [
+        *(("ms", 1e-3), ("milliseconds", 1e-3), ("s", 1.0), ("seconds", 1.0), ("min", 60.0)),
+        *(("minutes", 60.0), ("h", 3600.0), ("hour", 3600.0), ("hours", 3600.0), (None, 3600.0)),
+        *(("d", 86_400.0), ("days", 86_400.0), ("weeks", 604_800.0)),
+    ],
+)
+def test_dates_are_converted_to_any_unit(tmp_path, unit, size):
+    want = [0.0, 43_200.0 / size, 109_800.0 / size]
+    file = write(tmp_path / "dates.csv", visits(hours=STAMPS * 12))
+    data = read_csv(file, time_unit=unit, **SAID)
+    assert gaps(data) == pytest.approx(want)
+    assert data.card.time_unit in UNITS
+
+
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        [stamp.replace("T", " ") for stamp in STAMPS],
+        [stamp + "Z" for stamp in STAMPS],
+        ["2024-02-28T13:00:00+01:00", "2024-02-28T19:00:00-05:00", "2024-03-01T06:30:00Z"],
+        [datetime.datetime.fromisoformat(stamp) for stamp in STAMPS],
+        np.array(STAMPS, "datetime64[s]").tolist(),
+        [np.timedelta64(int(second), "s") for second in SECONDS],
+    ],
+)
+def test_dates_may_be_written_in_many_ways(stamps):
+    assert gaps(from_table(visits(hours=stamps * 12), **SAID)) == pytest.approx([0, 12, 30.5])
+
+
+@pytest.mark.parametrize("resolution", ["s", "ms", "us", "ns"])
+def test_dates_of_frames(resolution):
+    frame = frame_of(STAMPS)
+    frame["hours"] = pandas.to_datetime(frame["hours"]).astype(f"datetime64[{resolution}]")
+    assert gaps(from_table(frame, **SAID)) == pytest.approx([0, 12, 30.5])
+    frame["hours"] = frame["hours"].dt.tz_localize("Europe/Berlin")
+    assert gaps(from_table(frame, **SAID)) == pytest.approx([0, 12, 30.5])
+
+
+def test_days_alone_are_dates():
+    days = [datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(2024, 3, 1)]
+    assert gaps(from_table(visits(hours=days * 12), time_unit="days", **SAID)) == [0, 1, 1]
+    text = [day.isoformat() for day in days]
+    assert gaps(from_table(visits(hours=text * 12), time_unit="days", **SAID)) == [0, 1, 1]
+
+
+def test_small_gaps_survive_large_times():
+    late = [1.7e9, 1.7e9 + 0.25, 1.7e9 + 0.5]
+    assert gaps(from_table(visits(hours=late * 12), **SAID)) == [0, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "name"),
+    [
+        ("hours", None, "hours"),
+        ("time_min", None, "minutes"),
+        ("t", None, "unit of 't'"),
+        ("t", "frames", "frames"),
+    ],
+)
+def test_numbers_keep_their_unit(column, unit, name):
+    table = visits()
+    table[column] = table.pop("hours")
+    data = from_table(table, time_unit=unit, **{**SAID, "time": column})
+    assert data.card.time_unit == name
+    assert gaps(data) == [0, 1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        (None, r"row 5, column 'hours' is empty, expected a number, or a date"),
+        ("later", r"row 5, column 'hours' holds 'later', expected a number, as in the first row"),
+        ("inf", r"row 5, column 'hours' holds 'inf', expected a finite number"),
+        (
+            1.0,
+            r"row 5, column 'hours' holds 1.0, before 4.0 of row 4 of patient 'p00': time runs "
+            r"backwards. Sort the rows by time, or pass sort=True \(--sort\)",
+        ),
+        (4.0, r"row 5, column 'hours' holds 4.0, the same time as row 4 of patient 'p00'"),
+    ],
+)
+def test_wrong_times_are_refused_by_row_and_column(tmp_path, time, message):
+    table = visits()
+    table = {name: [*cells[:3], cells[2], *cells[3:]] for name, cells in table.items()}
+    table["hours"][3] = time
+    with pytest.raises(TimeError, match=f"^.*visits.csv, {message}"):
+        read_csv(write(tmp_path / "visits.csv", table), **SAID)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "message"),
+    [
+        ("2024-13-01", "holds '2024-13-01', expected a number, or a date such as 2024-05-31"),
+        ("2024-02-29T00:00:00Z", "expected an offset from UTC in either every date"),
+    ],
+)
+def test_wrong_dates_are_refused(stamp, message):
+    table = visits(hours=[STAMPS[0], stamp, STAMPS[2]] * 12)
+    with pytest.raises(TimeError, match=rf"the table, row 1 \(counted from 0\), .*{message}"):
+        from_table(table, **SAID)
+
+
+def test_units_that_are_none():
+    with pytest.raises(UnknownNameError, match=r"'hour_s' is unknown\. Did you mean 'hours'"):
+        from_table(frame_of(STAMPS), time_unit="hour_s", **SAID)
+
+
+def test_rows_are_sorted_on_request_alone():
+    table = {name: list(cells) for name, cells in visits().items()}
+    backwards = {name: cells[::-1] for name, cells in table.items()}
+    data, want = from_table(backwards, sort=True, **SAID), from_table(table, **SAID)
+    assert data.table.ids["train"] == want.table.ids["train"][::-1]
+    for name, (part, one, steps) in by_id(want).items():
+        part_again, again, steps_again = by_id(data)[name]
+        assert (part_again, steps_again) == (part, steps)
+        torch.testing.assert_close(again.x, one.x)
+        assert again.dt.tolist() == one.dt.tolist()
+
+
+def test_a_unit_far_from_the_time_constants_is_pointed_out():
+    assert "median gap is 2e+03 hours" in " ".join(
+        from_table(visits(hours=[0, 2000, 4000] * 12), **SAID).card.notes
+    )
+    assert "median gap" not in " ".join(
+        from_table(visits(**changed("a", 0, 3.0)), **SAID).card.notes
+    )

@@ -1,0 +1,195 @@
+import numpy as np
+import pandas
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_tables import NAN, by_id, unpadded, visits, write
+
+from tauflow.data import from_table, read_csv
+from tauflow.errors import ArgumentError
+
+COLUMNS = {"id": "patient", "time": "hours"}
+# Ids of one, two and three rows, scattered over the table; a value, a target and a label missing.
+SCATTERED = {
+    "who": ["u", "v", "u", "w", "u", "w", "x"],
+    "t": [0.0, 10.0, 0.5, 1.0, 2.0, 4.0, 7.0],
+    "a": [1.0, 2.0, NAN, 4.0, 5.0, 6.0, 7.0],
+    "y": [0.5, 1.5, 2.5, NAN, 4.5, 5.5, 6.5],
+}
+HALF = (0.5, 0.25, 0.25)
+
+
+def test_rows_of_an_id_are_put_together_with_gaps_masks_and_targets():
+    data = from_table(SCATTERED, id="who", time="t", target="y", split=HALF, scale=False)
+    _, u, steps = by_id(data)["u"]
+    assert steps == 3
+    assert u.x[0, :3, 0].tolist() == [1.0, 0.0, 5.0]
+    assert u.observed[0, :3, 0].tolist() == [True, False, True]
+    assert u.dt[0, :3].tolist() == [0.0, 0.5, 1.5]
+    assert u.y[0, :3, 0].tolist() == [0.5, 2.5, 4.5]
+    _, w, steps = by_id(data)["w"]
+    assert steps == 2
+    assert w.dt[0, :2].tolist() == [0.0, 3.0]
+    assert w.y_mask[0, :2].tolist() == [False, True]
+    for part in (data.train, data.valid, data.test):
+        assert not part.y_mask[~part.mask].any()
+        assert not part.observed[~part.mask].any()
+
+
+def test_next_step_predicts_the_next_row_at_its_time():
+    table = {name: SCATTERED[name] for name in ("who", "t", "a")}
+    table = {name: [*cells, *cells] for name, cells in table.items()}
+    table["who"] = [*SCATTERED["who"], *(name.upper() for name in SCATTERED["who"])]
+    data = from_table(table, id="who", time="t", split=HALF, scale=False)
+    assert sorted(by_id(data)) == ["U", "W", "u", "w"]  # v and x have no next row
+    _, u, steps = by_id(data)["u"]
+    assert steps == 2
+    assert u.y[0, :, 0].tolist() == [0.0, 5.0]
+    assert u.y_mask[0].tolist() == [False, True]
+    assert data.table.inputs == ("a", "gap ahead")
+    assert data.table.unscale_inputs(u.x)[0, :, 1].tolist() == pytest.approx([0.5, 1.5])
+    assert "4 ids have no target" in " ".join(data.card.notes)
+
+
+def test_without_irregular_gaps_nothing_is_said_of_the_next_one():
+    regular = visits(hours=[0.0, 1.0, 2.0] * 12)
+    assert from_table(regular, features=["a"], **COLUMNS).table.inputs == ("a",)
+    timeless = from_table(regular, id="patient", features=["a"])
+    assert timeless.train.dt is None
+    assert timeless.card.time_unit == "row"
+
+
+def test_next_step_of_one_column_reads_it_first():
+    data = from_table(visits(), target="b", task="next-step", features=["a", "b"], **COLUMNS)
+    assert data.table.inputs[:2] == ("b", "a")
+    assert data.table.outputs == ("b",)
+    _, one, _ = by_id(data)["p03"]
+    assert torch.equal(one.y[0, 0], one.x[0, 1, :1])
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "per_step", "outputs"),
+    [
+        (["no", "no", "yes"] * 12, "classify", True, ("no", "yes")),
+        ([True] * 18 + [False] * 18, "classify", False, ("False", "True")),
+        ([10.0, 2.0, NAN] * 12, "classify", True, ("2", "10")),
+        ([7] * 18 + [None] * 3 + [5] * 15, "classify", False, ("5", "7")),
+        (list(range(36)), "regress", True, ("y",)),
+        ([0.5] * 18 + [1.5] * 18, "regress", False, ("y",)),
+    ],
+)
+def test_the_task_follows_from_the_target(target, kind, per_step, outputs):
+    data = from_table(visits(y=target), target="y", features=["a"], **COLUMNS)
+    assert (data.card.task, data.card.per_step, data.table.outputs) == (kind, per_step, outputs)
+    assert data.card.notes[0].startswith("Task: ")
+
+
+def test_the_task_can_be_said():
+    ages = visits(age=[30, 40, 50] * 12)
+    assert (
+        from_table(ages, target="age", task="regression", features=["a"], **COLUMNS).card.loss
+        == "mse"
+    )
+    died = from_table(visits(), target="died", per_step=True, **COLUMNS)
+    assert died.train.y.shape == (8, 3)
+
+
+def test_scaling_is_of_the_training_ids_alone():
+    table = visits(y=[row * 0.5 for row in range(36)])
+    table["a"][::4] = [NAN] * 9
+    data = from_table(table, target="y", features=["a", "b"], **COLUMNS)
+    trained = np.isin(table["patient"], data.table.ids["train"])
+    for place, name in enumerate(("a", "b")):
+        known = np.array(table[name])[trained]
+        known = known[~np.isnan(known)]
+        assert float(data.table.x_mean[place]) == pytest.approx(known.mean())
+        assert float(data.table.x_scale[place]) == pytest.approx(known.std())
+    for name, (_, one, _) in by_id(data).items():
+        rows = [row for row, who in enumerate(table["patient"]) if who == name]
+        want = torch.tensor([table["y"][row] for row in rows])
+        torch.testing.assert_close(data.table.unscale(one.y)[0, :, 0], want)
+
+
+def test_a_constant_feature_stays_finite():
+    data = from_table(visits(a=[0.1] * 36), target="died", features=["a"], **COLUMNS)
+    assert float(data.table.x_scale) == 1.0
+    assert torch.allclose(data.train.x, torch.zeros(()))
+
+
+def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
+    table = visits(y=[(row * 7 % 11) / 3 for row in range(36)])
+    table["a"][4] = NAN
+    table["y"][7] = NAN
+    for options in ({"target": "died"}, {"target": "y"}, {"missing": "inputs"}):
+        said = {"features": ["a", "b"], **COLUMNS, **options}
+        file = read_csv(write(tmp_path / "f.csv", table), **said)
+        frame = from_table(pandas.DataFrame(table), **said)
+        nullable = from_table(pandas.DataFrame(table).convert_dtypes(), **said)
+        for other in (frame, nullable, from_table(table, **said)):
+            assert other.card.notes == file.card.notes
+            for part in ("train", "valid", "test"):
+                for name in ("x", "y", "dt", "mask", "observed", "y_mask"):
+                    one, two = (getattr(getattr(d, part), name) for d in (file, other))
+                    assert (one is None and two is None) or torch.equal(one, two)
+
+
+def test_masks_become_inputs_for_the_features_that_have_gaps():
+    table = visits()
+    table["b"][5] = NAN
+    said = {"target": "died", "features": ["a", "b"], **COLUMNS}
+    plain, told = from_table(table, **said), from_table(table, missing="inputs", **said)
+    assert told.table.inputs == ("a", "b", "b measured")
+    assert told.card.input_size == 3
+    for part in ("train", "valid", "test"):
+        one, two = getattr(plain, part), getattr(told, part)
+        assert two.observed is None
+        assert torch.equal(two.x[..., :2], one.x)
+        assert torch.equal(two.x[..., 2] > 0, one.observed[..., 1])
+    whole = from_table(visits(), missing="inputs", **said)
+    assert whole.table.inputs == ("a", "b")
+
+
+def test_classes_have_no_scale_to_undo():
+    data = from_table(visits(), target="died", **COLUMNS)
+    with pytest.raises(ArgumentError, match=r"outputs\[prediction.argmax\(-1\)\]"):
+        data.table.unscale(torch.zeros(1, 2))
+
+
+cells = st.one_of(st.none(), st.floats(-1e3, 1e3, width=32))
+sequences = st.lists(
+    st.lists(st.tuples(st.floats(0.125, 8.0, width=16), cells), min_size=1, max_size=4),
+    min_size=5,
+    max_size=9,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sequences=sequences, order=st.randoms(use_true_random=False))
+def test_values_come_back_and_the_order_of_ids_changes_the_order_only(sequences, order):
+    rows, want = {}, {}
+    for number, samples in enumerate(sequences):
+        name = f"id {number}"
+        values = [NAN if value is None else value for _, value in samples]
+        values[0] = float(number)  # so that no part is without a value
+        times = np.cumsum([gap for gap, _ in samples])
+        rows[name] = [(name, t, a, t + number) for t, a in zip(times, values, strict=True)]
+        want[name] = np.array(values)[:, None]
+    drawn = list(rows)
+    order.shuffle(drawn)
+    first, second = (
+        from_rows([row for name in names for row in rows[name]]) for names in (list(rows), drawn)
+    )
+    found, shuffled = unpadded(first), unpadded(second)
+    for name in rows:
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(shuffled[name], found[name], rtol=1e-4, atol=1e-3)
+    for part, names in first.table.ids.items():
+        assert second.table.ids[part] == tuple(n for n in drawn if n in names)
+    assert sorted(found) == sorted(rows)
+
+
+def from_rows(rows):
+    columns = dict(zip(("who", "t", "a", "y"), map(list, zip(*rows, strict=True)), strict=True))
+    said = {"target": "y", "task": "regression", "per_step": True}
+    return from_table(columns, id="who", time="t", **said)

@@ -1,0 +1,56 @@
+"""Networks that remember pulses, and what the figures say of them."""
+
+import pytest
+import torch
+
+from tauflow.figures import Job, find_figure
+from tauflow.figures.flip_flop_networks import Setting, trained
+
+SETTING = Setting(1e-2, 1e-3, 10)
+
+
+def square(job):
+    return trained(job, "gnode-figure-2", "gnode/square", SETTING)
+
+
+def test_outputs_are_the_states_seen_in_the_plane_of_the_outputs():
+    job = Job("small", seed=3)
+    network = square(job)
+    seen = network.view.project(network.states)
+    torch.testing.assert_close(seen, network.answer(network.trials), rtol=1e-4, atol=1e-5)
+    error = (seen - network.trials.y).square().mean()
+    assert network.valid == pytest.approx(float(error), rel=1e-3)
+    assert job.settings["gnode/square"]["validation MSE"] == network.valid
+
+
+def test_a_network_is_trained_once_and_the_same_for_the_same_seed():
+    first, again = square(Job("small", seed=3)), square(Job("small", seed=3))
+    assert first is again
+    other = square(Job("small", seed=4))
+    assert other.valid != first.valid
+
+
+def test_pictured_velocities_are_those_of_a_small_step_of_the_network():
+    result = find_figure("gnode-figure-10").compute(Job("small"))
+    network = trained(Job("small"), "gnode-figure-2", "gnode/ring", Setting(1e-3, 1e-3, 10))
+    at = torch.as_tensor(result.arrays["ring_at"]).reshape(-1, 2)
+    cell, view, gap = network.rnn.cells[0].double(), network.view, 1e-6
+    start = view.lift(at)
+    with torch.no_grad():
+        after = cell.step(torch.zeros_like(at), start, torch.full_like(at[:, :1], gap))
+    cell.float()
+    velocity = (view.project(after) - at) / gap
+    pictured = torch.as_tensor(result.arrays["ring_velocity"]).reshape(-1, 2)
+    torch.testing.assert_close(pictured, velocity, rtol=1e-3, atol=1e-3)
+
+
+def test_quartiles_stand_beside_published_ones():
+    result = find_figure("gnode-table-2").compute(Job("small"))
+    assert result.table is not None
+    names = [row[0] for row in result.table.rows]
+    assert names == ["RNN", "mGRU", "GRU", "nODE", "gnODE"]
+    assert result.table.rows[-1][-1] == "0.002 [0.002, 0.003]"
+    for _, valid, median, lower, upper, starts, points, _ in result.table.rows:
+        assert 0 < valid < 2
+        assert lower <= median <= upper or starts == 0
+        assert points <= starts <= 20
