@@ -1,4 +1,7 @@
-"""Compare fused GPU kernels with the reference, ``ncps`` and cuDNN: parity first, then times."""
+"""Compare fused GPU kernels with the reference, ``ncps`` and cuDNN: parity first, then times.
+
+What should limit them, counted, is in ``benchmarks/GPU.md``.
+"""
 
 import argparse
 import copy
