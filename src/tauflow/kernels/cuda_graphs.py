@@ -154,7 +154,8 @@ def capture(run: Callable[[], None]) -> Callable[[], None]:
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    # Its default stream is that of the device it was first used on.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         run()
     replay: Callable[[], None] = graph.replay
     return replay
