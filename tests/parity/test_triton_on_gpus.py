@@ -18,6 +18,8 @@ MODULES = [
     pytest.param(tauflow.CfC, {"backbone_units": 9}, id="CfC"),
     pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
     pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
+    pytest.param(tauflow.WiredCfC, {}, id="wired"),
+    pytest.param(tauflow.CTRNN, {"substeps": 2}, id="flow"),
 ]
 STEPS = 40  # two recordings of steps and a rest
 
