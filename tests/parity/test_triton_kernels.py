@@ -10,6 +10,7 @@ from triton_rows import (
     DEVICES,
     FIRST,
     ROWS,
+    UNMASKED,
     calls,
     checked_memory,
     error,
@@ -52,9 +53,16 @@ def _memory(device):
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), ROWS)
-@pytest.mark.parametrize("masked", [False, True])
-def test_triton_equals_reference(spec, size, options, masked, device):
-    call, double = calls(spec, size, device, masked=masked, **options)
+def test_triton_equals_reference(spec, size, options, device):
+    _compare(spec, *calls(spec, size, device, masked=True, **options))
+
+
+@pytest.mark.parametrize(("spec", "size", "options"), UNMASKED)
+def test_triton_equals_reference_without_a_mask(spec, size, options, device):
+    _compare(spec, *calls(spec, size, device, **options))
+
+
+def _compare(spec, call, double):
     assert spec.why_not(call) is None
     expected = values_and_gradients(reference_loop, double)
     actual = values_and_gradients(spec.run, call)

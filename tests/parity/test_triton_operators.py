@@ -52,7 +52,7 @@ OPERATORS = [
 
 @pytest.mark.parametrize(
     ("spec", "size", "options"),
-    [row for row in FIRST if name_of(row.values[0]) in ("ltc", "cfc_stepped", "mixed", "flow")],
+    [row for row in FIRST if name_of(row.values[0]) in ("ltc", "mixed_stepped", "flow")],
 )
 def test_operators_keep_what_they_promise(spec, size, options, device, monkeypatch):
     seen = []

@@ -117,6 +117,9 @@ ROWS = [
 FIRST = [row for row in ROWS if row.values[1] == (3, 4, 5)]
 """One row of each kernel, where the options do not matter."""
 
+UNMASKED = [row for row in ROWS if row in FIRST or row.values[0].cell is LTCCell]
+"""Where to look at calls without a mask too: it is a constant of every kernel alike."""
+
 OTHER_FORMS = [
     row
     for row in ROWS
