@@ -1,12 +1,13 @@
-"""``python -m benchmarks cpu``, ``growth``, ``zoo`` or ``fixed-points``: how fast it is here."""
+"""``python -m benchmarks cpu``, ``gpu``, ``growth``, ``zoo``, ``fixed-points``: how fast it is."""
 
 import argparse
 
-from . import cpu, fixed_points, growth, zoo
+from . import cpu, fixed_points, gpu, growth, zoo
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 commands = parser.add_subparsers(dest="command", required=True)
 cpu.add_arguments(commands.add_parser("cpu", help=cpu.__doc__))
+gpu.add_arguments(commands.add_parser("gpu", help=gpu.__doc__))
 growth.add_arguments(commands.add_parser("growth", help=growth.__doc__))
 zoo.add_arguments(commands.add_parser("zoo", help=zoo.__doc__))
 fixed_points.add_arguments(commands.add_parser("fixed-points", help=fixed_points.__doc__))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Job = Callable[[], object]
+Clock = Callable[[Job, int], float]
+"""Returns the seconds that one call takes, from so many."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,11 @@ class Timing:
 
 
 def interleaved(
-    jobs: Mapping[str, Job], *, rounds: int = 7, least: float = 0.05
+    jobs: Mapping[str, Job],
+    *,
+    rounds: int = 7,
+    least: float = 0.05,
+    clock: Clock | None = None,
 ) -> dict[str, Timing]:
     """Time jobs in turns, so that a machine that slows down slows all of them.
 
@@ -35,22 +41,25 @@ def interleaved(
         jobs: name and call; each is called once before, to warm up.
         rounds: turns of each.
         least: seconds that a turn takes at least; quick jobs are called repeatedly.
+        clock: measures calls; that of the host by default, which a device does not wait for.
     """
-    calls = {name: _calls(job, least) for name, job in jobs.items()}
+    clock = clock or host_clock
+    calls = {name: _calls(job, least, clock) for name, job in jobs.items()}
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(rounds):
         order = list(jobs) if turn % 2 else list(reversed(jobs))
         for name in order:
-            times[name].append(_time(jobs[name], calls[name]))
+            times[name].append(clock(jobs[name], calls[name]))
     return {name: Timing(statistics.median(t), tuple(t)) for name, t in times.items()}
 
 
-def _calls(job: Job, least: float) -> int:
+def _calls(job: Job, least: float, clock: Clock) -> int:
     job()
-    return max(1, round(least / _time(job, 1)))
+    return max(1, round(least / clock(job, 1)))
 
 
-def _time(job: Job, calls: int) -> float:
+def host_clock(job: Job, calls: int) -> float:
+    """Time calls by the host's clock."""
     started = time.perf_counter()
     for _ in range(calls):
         job()

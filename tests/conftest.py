@@ -1,5 +1,13 @@
+import os
+
 import pytest
 import torch
+
+# Triton asks once, when it is imported, whether to run its kernels on the CPU.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+else:  # or products warn wherever a test asks for deterministic algorithms
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 @pytest.fixture(autouse=True)

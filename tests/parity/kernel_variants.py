@@ -15,7 +15,7 @@ from tauflow.cells import (
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.wirings import AbstractWiring, RandomSparse
+from tauflow.wirings import AbstractWiring, AutoNCP, RandomSparse
 
 GATED = [{}, {"append_dt": True}]
 VARIANTS: dict[type, list[dict[str, object]]] = {
@@ -87,8 +87,11 @@ def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
     return spec.backend == "numba" or not explicit
 
 
-ROWS = [(s, options) for s in KERNELS for options in VARIANTS[s.cell] if serves(s, options)]
-"""Every kernel with each of its variants."""
+ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
+"""The kernels that run where the tests run; those for GPUs have tests of their own."""
+
+ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
+"""Every such kernel with each of its variants."""
 
 
 def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
@@ -109,7 +112,10 @@ def takes_double(spec: KernelSpec) -> bool:
 
 
 def _wired(hidden: int, options: dict[str, object]) -> int | AbstractWiring:
-    """Return the neurons, or a wiring of them if the options name its sparsity."""
+    """Return the neurons, or a wiring of them if the options name its sparsity or its motors."""
+    motors = options.pop("motors", None)
+    if motors is not None:
+        return AutoNCP(hidden, motors)
     sparsity = options.pop("sparsity", None)
     return hidden if sparsity is None or hidden == 1 else RandomSparse(hidden, sparsity=sparsity)
 

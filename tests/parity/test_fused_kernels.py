@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from kernel_variants import ROWS, example, name_of, takes_double, takes_masks
+from kernel_variants import ON_ANY_DEVICE, ROWS, example, name_of, takes_double, takes_masks
 from torch import Tensor
 
-from tauflow.kernels import KERNELS, KernelCall, KernelSpec
+from tauflow.kernels import KernelCall, KernelSpec
 from tauflow.sequence import reference_loop
 
 SIZES = [(1, 1, 1), (3, 7, 5), (2, 63, 33), (5, 4, 5)]
@@ -80,7 +80,7 @@ def test_fused_is_close_to_the_reference_in_double_precision(row, size):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("spec", KERNELS, ids=lambda s: f"{s.cell.__name__}-{s.backend}")
+@pytest.mark.parametrize("spec", ON_ANY_DEVICE, ids=lambda s: f"{s.cell.__name__}-{s.backend}")
 def test_evaluation_mode_changes_nothing(spec, training):
     call = example(spec, 2, 5, 4)
     call.cell.train(training)
@@ -89,7 +89,7 @@ def test_evaluation_mode_changes_nothing(spec, training):
 
 
 @pytest.mark.parametrize(
-    "spec", [s for s in KERNELS if s.cell.__name__ == "LSTMCell"], ids=lambda s: s.backend
+    "spec", [s for s in ON_ANY_DEVICE if s.cell.__name__ == "LSTMCell"], ids=lambda s: s.backend
 )
 @pytest.mark.parametrize("forget_bias", [1.0, -2.0])
 def test_lstm_forget_bias(spec, forget_bias):
@@ -103,7 +103,7 @@ def test_lstm_forget_bias(spec, forget_bias):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(
     "spec",
-    [s for s in KERNELS if s.backend != "numba"],
+    [s for s in ON_ANY_DEVICE if s.backend != "numba"],
     ids=lambda s: f"{s.cell.__name__}-{s.backend}",
 )
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 7, 5), (2, 63, 33)], ids=str)

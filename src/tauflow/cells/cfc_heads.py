@@ -1,5 +1,6 @@
 """The closed-form update that plain and wired CfC cells share."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -118,15 +119,42 @@ class ClosedFormHeads(nn.Module):
     ) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``, given the products of the heads and what they read."""
         if self.mode == "pure":
-            w_tau, A = time_parameters
-            decay = torch.exp(-dt * (w_tau + heads.abs()))
-            return A - A * decay * heads
-        g, h, t_a, *t_b = heads.split(self.hidden_size, dim=-1)
-        exponent = self.time_sign * t_a * dt
-        p = torch.sigmoid(exponent + t_b[0] if t_b else exponent)
-        if self.mode == "no_gate":
-            return self.phi(g) + p * self.phi(h)
-        return self.phi(g) * (1 - p) + self.phi(h) * p
+            return pure_form(heads, dt, *time_parameters)
+        parts = heads.split(self.hidden_size, dim=-1)
+        return gated_form(parts, dt, self.phi, self.time_sign, adds=self.mode == "no_gate")
+
+
+def pure_form(
+    r: Float[Tensor, "B N"], dt: Float[Tensor, "B 1"], rate: Float[Tensor, " N"], A: Tensor
+) -> Float[Tensor, "B N"]:
+    """Return the state after ``dt`` in the pure form, ``rate`` being |w_tau|."""
+    decay = torch.exp(-dt * (rate + r.abs()))
+    return A - A * decay * r
+
+
+def gated_form(
+    heads: Sequence[Float[Tensor, "B N"]],
+    dt: Float[Tensor, "B 1"],
+    phi: Activation,
+    time_sign: int,
+    *,
+    adds: bool,
+) -> Float[Tensor, "B N"]:
+    """Return the state after ``dt`` in the default form, or without the gate's other half.
+
+    Args:
+        heads: the products of the heads g, h, t_a and, if it exists, t_b.
+        dt: elapsed time.
+        phi: activation of g and h.
+        time_sign: s.
+        adds: whether ``no_gate``.
+    """
+    g, h, t_a, *t_b = heads
+    exponent = time_sign * t_a * dt
+    p = torch.sigmoid(exponent + t_b[0] if t_b else exponent)
+    if adds:
+        return phi(g) + p * phi(h)
+    return phi(g) * (1 - p) + phi(h) * p
 
 
 def draw_dense_(

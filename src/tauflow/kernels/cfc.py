@@ -1,5 +1,6 @@
 """Closed-form cells over sequences on the CPU: what is served, and gradients around the loops."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -179,20 +180,26 @@ class CoreMemory(NamedTuple):
 
 
 def core_memory(
-    form: Form, steps: int, batch: int, parameters: CoreParameters, *, keep: bool
+    form: Form,
+    steps: int,
+    batch: int,
+    parameters: CoreParameters,
+    *,
+    keep: bool,
+    new: Callable[..., Tensor] = empty,
 ) -> CoreMemory:
-    """Allocate what the loops write, for every step only if ``keep``."""
+    """Allocate what the loops write, for every step only if ``keep``, by ``new(*shape)``."""
     kept = steps if keep else 1
     rows = parameters.heads_bias.shape[0]
     width = rows if form.pure or form.time_bias else rows // 3 * 4
     units = parameters.first.shape[0] if form.layers else 0
-    first = empty(steps, batch, units or width)
+    first = new(steps, batch, units or width)
     slopes = form.layers if keep and not form.backbone.shows_its_slope else 0
     return CoreMemory(
         first,
-        empty(max(form.layers - 1, 0), kept, batch, units),
-        empty(slopes, kept, batch, units),
-        empty(kept, batch, width) if form.layers else first,
+        new(max(form.layers - 1, 0), kept, batch, units),
+        new(slopes, kept, batch, units),
+        new(kept, batch, width) if form.layers else first,
     )
 
 

@@ -9,8 +9,8 @@ from .spec import KernelCall, KernelSpec
 def pick(call: KernelCall, backend: str) -> KernelSpec | None:
     """Return the row that serves the call, or ``None`` for the reference loop.
 
-    ``"auto"`` takes the first row without an objection. A backend asked for by name is never
-    swapped for another.
+    ``"auto"`` takes the first row for the call's device without an objection. A backend asked for
+    by name is never swapped for another.
 
     Args:
         call: the run at hand.
@@ -23,7 +23,8 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
         return None
     rows = [row for row in KERNELS if row.cell is type(call.cell)]
     if backend == "auto":
-        return next((row for row in rows if row.why_not(call) is None), None)
+        fits = [row for row in rows if row.device in (None, call.x.device.type)]
+        return next((row for row in fits if row.why_not(call) is None), None)
     reasons = []
     for row in rows:
         if row.backend == backend:

@@ -54,6 +54,7 @@ class KernelSpec:
         run: computes the call.
         rtol: relative tolerance of the parity test, on values and on every gradient.
         atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
+        device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
     """
 
     cell: type[AbstractCell]
@@ -62,3 +63,4 @@ class KernelSpec:
     run: Run
     rtol: float
     atol: float
+    device: str | None = None

@@ -54,7 +54,7 @@ def run_torch_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         leak_terms(cell),
         cell.positive(cell.C),
     )
-    run = _Run(cell.substeps, call.mask)
+    run = LTCRun(cell.substeps, call.mask)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         states, last = _FusedLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
@@ -70,7 +70,7 @@ def _is_short(call: KernelCall) -> bool:
 
 
 @dataclass(frozen=True)
-class _Run:
+class LTCRun:
     """What a run needs besides tensors with gradients."""
 
     substeps: int
@@ -104,7 +104,7 @@ def _input_terms(u: Tensor, weights: Tensor, leak: Tensor) -> Tensor:
 
 
 def _forward(
-    run: _Run,
+    run: LTCRun,
     u: Tensor,
     h: Tensor,
     delta: Tensor,
@@ -143,8 +143,8 @@ def _forward(
     return states.transpose(0, 1).contiguous(), now, _Kept(v, reciprocal, slopes)
 
 
-def _plain(
-    run: _Run,
+def plain_ltc(
+    run: LTCRun,
     u: Tensor,
     h: Tensor,
     delta: Tensor,
@@ -177,7 +177,7 @@ class _FusedLTC(torch.autograd.Function):
     """The sequence as one node of the graph."""
 
     @staticmethod
-    def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, run: LTCRun, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         keep_slopes = inputs[2].requires_grad
         states, last, kept = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
         ctx.save_for_backward(*inputs, *kept)
@@ -190,12 +190,12 @@ class _FusedLTC(torch.autograd.Function):
         *inputs, v, reciprocal, slopes = ctx.saved_tensors
         if must_replay(pulls):
             wanted = ctx.needs_input_grad[1:]
-            return None, *replay(lambda *own: _plain(ctx.run, *own), inputs, wanted, pulls)
+            return None, *replay(lambda *own: plain_ltc(ctx.run, *own), inputs, wanted, pulls)
         return None, *_backward(ctx.run, inputs, _Kept(v, reciprocal, slopes), *pulls)
 
 
 def _backward(
-    run: _Run, inputs: list[Tensor], kept: _Kept, g_states: Tensor | None, g_last: Tensor | None
+    run: LTCRun, inputs: list[Tensor], kept: _Kept, g_states: Tensor | None, g_last: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``inputs``."""
     u, _, delta, weights_x, weights, _, C = inputs
@@ -237,7 +237,7 @@ def _pull_inputs(sensory: Pullers, u: Tensor, g_drive: Tensor, g_conductance: Te
 class _Sweep:
     """The way back through all sub-steps, a block of them at a time."""
 
-    def __init__(self, run: _Run, delta: Tensor, C: Tensor, weights: Tensor, kept: _Kept) -> None:
+    def __init__(self, run: LTCRun, delta: Tensor, C: Tensor, weights: Tensor, kept: _Kept) -> None:
         (B, T), N, K = delta.shape, kept.v.shape[2], run.substeps
         self.substeps, self.kept, self.C = K, kept, C
         self.delta = _time_first(delta).unsqueeze(-1)

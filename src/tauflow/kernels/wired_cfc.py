@@ -16,7 +16,8 @@ from .cfc import core_limits, loop_limits, run_closed_form
 from .spec import KernelCall
 
 
-def _layers(cell: WiredCfCCell) -> list[ClosedFormHeads]:
+def layers_of(cell: WiredCfCCell) -> list[ClosedFormHeads]:
+    """Return the layers, which all have the same options."""
     return [cast(ClosedFormHeads, layer) for layer in cell.layers]
 
 
@@ -24,7 +25,7 @@ def wired_limits(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve the call."""
     cell = call.cell
     assert isinstance(cell, WiredCfCCell)
-    return loop_limits(call) or core_limits(None, _layers(cell)[0])
+    return loop_limits(call) or core_limits(None, layers_of(cell)[0])
 
 
 def run_wired(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -32,7 +33,7 @@ def run_wired(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, WiredCfCCell)
     y, last = call.x, []
-    for layer, start in zip(_layers(cell), cell.split_state(call.h).values(), strict=True):
+    for layer, start in zip(layers_of(cell), cell.split_state(call.h).values(), strict=True):
         y, state = run_closed_form(call, y, start, None, layer)
         last.append(state)
     return y[..., : cell.output_size], torch.cat(last, dim=-1)

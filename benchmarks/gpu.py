@@ -1,0 +1,342 @@
+"""Compare fused GPU kernels with the reference, ``ncps`` and cuDNN: parity first, then times.
+
+What should limit them, counted, is in ``benchmarks/GPU.md``.
+"""
+
+import argparse
+import copy
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import tauflow
+from tauflow.experiments.results import machine, versions
+
+from .cpu import forward, training_step
+from .device import (
+    Ceilings,
+    Work,
+    captured,
+    cfc_work,
+    clock_of,
+    ltc_work,
+    measure_ceilings,
+    peak_bytes,
+    wait_for,
+)
+from .timing import Job, Timing, interleaved
+
+SUBSTEPS = 6
+CONTENDERS = ("tauflow", "reference compiled", "ncps", "ncps CUDA graph", "torch LSTM")
+KINDS = {"forward": forward, "training step": training_step}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PARITY_BOUNDS = {"float32": (1e-4, 1e-3), "bfloat16": (5e-2, 1e-1)}
+"""Largest errors of values and gradients, in units of the largest entry, that may be timed."""
+
+Forward = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Args:
+        model: ``"LTC"`` or ``"CfC"``.
+        batch, steps, inputs, neurons: B, T, I, N; a CfC has as many backbone units as neurons.
+        dtype: name of what is stored.
+    """
+
+    model: str
+    batch: int
+    steps: int
+    inputs: int
+    neurons: int
+    dtype: str
+
+    def work(self, training: bool) -> Work:
+        """Return the least that a pass must do."""
+        size = DTYPES[self.dtype].itemsize
+        sizes = (self.batch, self.steps, self.inputs, self.neurons)
+        if self.model == "LTC":
+            return ltc_work(*sizes, SUBSTEPS, size, training)
+        return cfc_work(*sizes, self.neurons, size, training)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--models", nargs="+", default=["LTC", "CfC"], choices=["LTC", "CfC"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 128, 1024])
+    parser.add_argument("--steps", nargs="+", type=int, default=[64, 256, 1024])
+    parser.add_argument("--neurons", nargs="+", type=int, default=[32, 64, 128, 256])
+    parser.add_argument("--inputs", type=int, default=17)
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--patience", type=float, default=5.0, help="seconds; slower calls are timed once"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=60_000, help="most steps x sub-steps x 30 captured as a graph"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start no new sizes after so many"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, print Markdown, and keep both numbers and text under ``--results``."""
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            "python -m benchmarks gpu needs a CUDA device, and torch sees none here. "
+            "For the CPU there is python -m benchmarks cpu."
+        )
+    if "TRITON_CACHE_DIR" not in os.environ:  # or compile times would be those of a warm cache
+        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="tauflow-triton-")
+    end = time.monotonic() + 60 * arguments.minutes
+    ceilings = measure_ceilings(DTYPES[arguments.dtype], "cuda")
+    facts, rows = {**machine(), **versions(), **gpu_facts()}, []
+    sizes = list(product(arguments.models, arguments.neurons, arguments.batches, arguments.steps))
+    for done, (model, neurons, batch, steps) in enumerate(sizes):
+        if time.monotonic() > end:
+            print(f"{len(sizes) - done} of {len(sizes)} sizes are left out: the time is over.")
+            break
+        case = Case(model, batch, steps, arguments.inputs, neurons, arguments.dtype)
+        for found in measure(case, ceilings, arguments, "cuda"):
+            rows.append(found)
+            print(line(found), flush=True)
+        save(arguments, rows, ceilings, facts)  # at once, for the rest may take hours
+        torch.cuda.empty_cache()
+    print(report(rows, ceilings, facts))
+
+
+def save(
+    arguments: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    ceilings: Ceilings,
+    facts: dict[str, Any],
+) -> None:
+    """Write all rows so far, as numbers and as text."""
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    stem = arguments.results / f"gpu-{arguments.dtype}-{date.today().isoformat()}"
+    kept = {"facts": facts, "ceilings": ceilings._asdict(), "rows": rows}
+    stem.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    stem.with_suffix(".md").write_text(report(rows, ceilings, facts), encoding="utf-8")
+
+
+def gpu_facts() -> dict[str, str]:
+    """Return what the device is and what drives it."""
+    import triton
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "GPU": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": str(properties.multi_processor_count),
+        "CUDA": str(torch.version.cuda),
+        "cuDNN": str(torch.backends.cudnn.version()),
+        "triton": triton.__version__,
+    }
+
+
+def measure(
+    case: Case, ceilings: Ceilings, arguments: argparse.Namespace, device: str
+) -> list[dict[str, Any]]:
+    """Return one row for the forward pass and one for a training step."""
+    torch.manual_seed(0)
+    dtype = DTYPES[case.dtype]
+    x = torch.randn(case.batch, case.steps, case.inputs, device=device, dtype=dtype)
+    dt = (torch.rand(case.batch, case.steps, device=device) + 0.5).to(dtype)
+    modules = contenders(case, device)
+    check_parity(case, modules["tauflow"], x[:8, :64], dt[:8, :64])
+    rows = []
+    for kind in KINDS:
+        timings, notes, firsts = {}, {}, {}
+        jobs = {}
+        for name, (module, call) in modules.items():
+            job = KINDS[kind](module, call, x, dt)
+            try:
+                jobs[name], firsts[name] = prepared(name, job, case, kind, arguments, device)
+            except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
+                notes[name] = str(error).splitlines()[0][:80]
+        slow = {name for name, first in firsts.items() if first[1] > arguments.patience}
+        quick = {name: job for name, job in jobs.items() if name not in slow}
+        timings = interleaved(quick, rounds=arguments.rounds, clock=clock_of(device))
+        timings |= {name: Timing(firsts[name][1], (firsts[name][1],)) for name in slow}
+        peaks = {name: peak_bytes(job, device) for name, job in jobs.items() if name not in slow}
+        rows.append(row(case, kind, timings, firsts, peaks, notes, ceilings))
+    return rows
+
+
+def prepared(
+    name: str, job: Job, case: Case, kind: str, arguments: argparse.Namespace, device: str
+) -> tuple[Job, tuple[float, float]]:
+    """Return a job ready to be timed, and the seconds of its first and second call."""
+    if name == "ncps CUDA graph":
+        nodes = case.steps * (SUBSTEPS if case.model == "LTC" else 1) * 30
+        if nodes > arguments.nodes:
+            raise RuntimeError(f"a graph of some {nodes} nodes is not captured")
+        if device != "cuda":
+            raise RuntimeError("only a GPU captures graphs")
+    if case.model == "LTC" and name not in ("tauflow", "torch LSTM"):
+        refuse_what_does_not_fit(case, kind, device)
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        if name == "ncps CUDA graph" and not seconds:
+            job = captured(job)
+        else:
+            job()
+        wait_for(device)
+        seconds.append(time.perf_counter() - started)
+    return job, (seconds[0], seconds[1])
+
+
+def refuse_what_does_not_fit(case: Case, kind: str, device: str) -> None:
+    """Refuse a run that keeps several tensors of all synapses of every sub-step."""
+    kept = case.steps * SUBSTEPS if kind == "training step" else 1
+    needed = 6 * 4 * case.batch * case.neurons**2 * kept
+    free = torch.cuda.mem_get_info()[0] if device == "cuda" else 1 << 32
+    if needed > 0.8 * free:
+        raise RuntimeError(f"would keep {needed / 1e9:.0f} GB")
+
+
+def contenders(case: Case, device: str) -> dict[str, tuple[nn.Module, Forward]]:
+    """Return what is timed; ncps gets no times, which it takes for one sequence only."""
+    import ncps.torch
+
+    def ours(backend: str) -> nn.Module:
+        torch.manual_seed(1)
+        if case.model == "LTC":
+            return tauflow.LTC(case.inputs, case.neurons, substeps=SUBSTEPS, backend=backend)
+        units = {"backbone_units": case.neurons}
+        return tauflow.CfC(case.inputs, case.neurons, **units, backend=backend)
+
+    def theirs() -> nn.Module:
+        if case.model == "LTC":
+            return ncps.torch.LTC(case.inputs, case.neurons, ode_unfolds=SUBSTEPS)
+        units = {"backbone_units": case.neurons, "backbone_layers": 1}
+        return ncps.torch.CfC(case.inputs, case.neurons, **units)
+
+    reference = ours("reference")
+    # The step is compiled, not the loop: thousands of steps in one graph would compile for hours.
+    cell: Any = reference.cell
+    cell.step = torch.compile(cell.step)
+    lstm = nn.LSTM(case.inputs, case.neurons, batch_first=True)
+    found = dict(
+        zip(CONTENDERS, (ours("triton"), reference, theirs(), theirs(), lstm), strict=True)
+    )
+    calls = {}
+    for name, module in found.items():
+        module.to(device, DTYPES[case.dtype])
+        timed = name in ("tauflow", "reference compiled")
+        calls[name] = module, _with_gaps(module) if timed else _without(module)
+    return calls
+
+
+def _with_gaps(module: nn.Module) -> Forward:
+    return lambda x, dt: module(x, dt=dt)[0]
+
+
+def _without(module: nn.Module) -> Forward:
+    return lambda x, dt: module(x)[0]
+
+
+def check_parity(case: Case, fused: tuple[nn.Module, Forward], x: Tensor, dt: Tensor) -> None:
+    """Refuse to time a kernel that is wrong: compare with the reference in double precision."""
+    module, call = fused
+    exact = copy.deepcopy(module).double()
+    exact.backend = "reference"
+    found = []
+    for one, run_, inputs in ((module, call, x), (exact, _with_gaps(exact), x.double())):
+        y = run_(inputs, dt.to(inputs.dtype))
+        weights = torch.linspace(-1, 1, y.numel(), device=y.device, dtype=y.dtype).view_as(y)
+        gradients = torch.autograd.grad((y * weights).sum(), list(one.parameters()))
+        found.append([tensor.double() for tensor in (y, *gradients)])
+    to_values, to_gradients = PARITY_BOUNDS[case.dtype]
+    largest = max(gradient.abs().max().item() for gradient in found[1][1:])
+    for position, (actual, expected) in enumerate(zip(*found, strict=True)):
+        unit, bound = (largest, to_gradients) if position else (1.0, to_values)
+        error = (actual - expected).abs().max().item() / unit
+        if not error <= bound:  # NaN is not
+            raise SystemExit(f"{case}: error {error:.1e} of tensor {position}; it is not timed.")
+
+
+def row(
+    case: Case,
+    kind: str,
+    timings: dict[str, Timing],
+    firsts: dict[str, tuple[float, float]],
+    peaks: dict[str, int],
+    notes: dict[str, str],
+    ceilings: Ceilings,
+) -> dict[str, Any]:
+    """Return one line of the table as plain values."""
+    work = case.work(kind == "training step")
+    own = timings["tauflow"].seconds
+    return {
+        **asdict(case),
+        "kind": kind,
+        "ms": {name: timing.seconds * 1e3 for name, timing in timings.items()},
+        "rounds_ms": {n: [s * 1e3 for s in timing.rounds] for n, timing in timings.items()},
+        "ratio": {name: timing.seconds / own for name, timing in timings.items()},
+        "bytes_per_second": work.bytes / own,
+        "flops_per_second": work.flops / own,
+        "share_of_copy": work.bytes / own / ceilings.bytes,
+        "share_of_product": work.flops / own / ceilings.flops,
+        "first_call_s": {name: first for name, (first, _) in firsts.items()},
+        "peak_mb": {name: peak / 1e6 for name, peak in peaks.items()},
+        "not_timed": notes,
+    }
+
+
+def line(found: dict[str, Any]) -> str:
+    """Return a row as Markdown."""
+    times, ratios, notes = found["ms"], found["ratio"], found["not_timed"]
+    sizes = ", ".join(str(found[name]) for name in ("batch", "steps", "inputs", "neurons"))
+    cells = [found["model"], sizes, found["kind"], f"{times['tauflow']:.3g}"]
+    cells.append(f"{found['bytes_per_second'] / 1e9:.3g} ({found['share_of_copy']:.2f})")
+    cells.append(f"{found['flops_per_second'] / 1e12:.3g} ({found['share_of_product']:.2f})")
+    for name in CONTENDERS[1:]:
+        note = notes.get(name, "–")
+        cells.append(f"{times[name]:.3g} ({ratios[name]:.1f}×)" if name in times else note)
+    cells.append(f"{found['first_call_s']['tauflow']:.2g}")
+    cells.append(f"{found['peak_mb'].get('tauflow', float('nan')):.3g}")
+    return "| " + " | ".join(cells) + " |"
+
+
+def report(rows: list[dict[str, Any]], ceilings: Ceilings, facts: dict[str, Any]) -> str:
+    """Return the whole table with what it was measured on."""
+    head = ["model", "B, T, I, N", "what", "tauflow, ms", "GB/s (of copy)", "TFLOP/s (of product)"]
+    head += [f"{name}, ms" for name in CONTENDERS[1:]] + ["first call, s", "peak, MB"]
+    return "\n".join(
+        [
+            f"# GPU, {date.today().isoformat()}",
+            "",
+            f"{rows[0]['dtype'] if rows else ''}; medians of interleaved rounds, by events on the "
+            "device; in brackets how many times as long as tauflow. A training step is forward, "
+            "mean square and backward. ncps and torch.nn.LSTM are run without gaps.",
+            "",
+            f"Ceilings, measured just before: {ceilings.bytes / 1e9:.0f} GB/s read and written by "
+            f"a copy, {ceilings.flops / 1e12:.1f} TFLOP/s by a matrix product. Bytes are inputs, "
+            "outputs and what is kept for the backward pass, each once; operations are those of "
+            "the equations.",
+            "",
+            "| " + " | ".join(head) + " |",
+            "| --- | --- | --- |" + " ---: |" * (len(head) - 3),
+            *map(line, rows),
+            "",
+            ", ".join(f"{name} {value}" for name, value in facts.items()),
+            "",
+        ]
+    )

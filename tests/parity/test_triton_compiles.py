@@ -1,0 +1,39 @@
+"""The Triton kernels compile for GPUs, and fit them, which the interpreter cannot tell."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="triton is not installed"
+    ),
+]
+
+SPILLS = 400
+"""Bytes that a thread may keep in the cache at most: numbers used once per step or less."""
+
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+"""Bytes of shared memory that one program may take, by compute capability."""
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_fit_the_processors(capability, tmp_path):
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    script = Path(__file__).parent / "triton_compiled.py"
+    command = [sys.executable, str(script), str(capability)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert len(found) >= 4
+    assert {name: use for name, use in found.items() if use["spills"] > SPILLS} == {}
+    room = SHARED[capability]
+    assert {name: use for name, use in found.items() if use["shared"] > room} == {}
+    assert {n: u for n, u in found.items() if u["shared"] > u.get("planned", room)} == {}
+    assert all(0 < use["registers"] <= 255 for use in found.values())

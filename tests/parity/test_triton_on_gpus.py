@@ -1,0 +1,120 @@
+"""What only a GPU can show of the Triton kernels: it runs beside the host, and has large memory."""
+
+import pytest
+import torch
+from triton_rows import FIRST, calls, error, leaves, pull
+
+import tauflow
+from tauflow.kernels import KernelCall, pick
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+MODULES = [
+    pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC"),
+    pytest.param(tauflow.CfC, {"backbone_units": 9}, id="CfC"),
+    pytest.param(tauflow.CfC, {"backbone_units": 9, "backbone_layers": 4}, id="CfC-stepped"),
+    pytest.param(tauflow.MixedMemory, {"backbone_units": 9}, id="mixed"),
+    pytest.param(tauflow.WiredCfC, {}, id="wired"),
+    pytest.param(tauflow.CTRNN, {"substeps": 2}, id="flow"),
+]
+STEPS = 40  # two recordings of steps and a rest
+
+
+def inputs(device="cuda"):
+    x = torch.randn(3, STEPS, 3, device=device, requires_grad=True)
+    mask = torch.rand(3, STEPS, device=device) < 0.7
+    return x, torch.rand(3, STEPS, device=device), mask
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_auto_takes_triton_without_waiting_for_the_device(module, options):
+    rnn, (x, dt, mask) = module(3, 5, **options).cuda(), inputs()
+    h = x.new_zeros(3, rnn.cell.state_size)
+    row = pick(KernelCall(rnn.cell, x, h, dt.unsqueeze(-1), mask), "auto")
+    assert row.backend == "triton"
+    for _ in range(2):  # compiles, and records
+        rnn(x, dt=dt, mask=mask)[0].sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        rnn(x, dt=dt, mask=mask)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(("spec", "size", "options"), FIRST)
+def test_forward_and_backward_can_be_captured(spec, size, options):
+    call, _ = calls(spec, size, "cuda", masked=True, **options)
+
+    def step():
+        return torch.autograd.grad(pull(*spec.run(call)), leaves(call))
+
+    expected = step()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    with torch.no_grad():
+        call.x.add_(1.0)
+    graph.replay()
+    other = step()
+    assert max(map(error, found, other)) < 2e-6
+    assert max(map(error, found, expected)) > 1e-3
+
+
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_streams_do_not_disturb_each_other(module, options):
+    rnn, given = module(3, 5, **options).cuda(), [inputs() for _ in range(4)]
+    expected = [rnn(x, dt=dt, mask=mask)[0] for x, dt, mask in given]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in given]
+    for _ in range(3):
+        found = []
+        for stream, (x, dt, mask) in zip(streams, given, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(rnn(x, dt=dt, mask=mask)[0])
+        torch.cuda.synchronize()
+        assert max(map(error, found, expected)) < 2e-6
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize(("module", "options"), MODULES)
+def test_a_device_that_is_not_the_current_one(module, options):
+    rnn, (x, dt, mask) = module(3, 5, **options).cuda(), inputs()
+    expected = torch.autograd.grad(rnn(x, dt=dt, mask=mask)[0].sum(), x)[0]
+    rnn.to("cuda:1")
+    for _ in range(3):
+        there = x.detach().to("cuda:1").requires_grad_()
+        y, _ = rnn(there, dt=dt.to("cuda:1"), mask=mask.to("cuda:1"))
+        assert y.device == there.device
+        assert error(torch.autograd.grad(y.sum(), there)[0], expected) < 2e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        pytest.param(tauflow.LTC, {"substeps": 1}, id="LTC"),
+        pytest.param(tauflow.CfC, {"backbone_units": 64}, id="CfC"),
+        pytest.param(tauflow.CfC, {"backbone_units": 16, "backbone_layers": 4}, id="CfC-stepped"),
+    ],
+)
+def test_more_entries_than_32_bits_count(module, options):
+    if torch.cuda.mem_get_info()[0] < 50e9:
+        pytest.skip(reason="needs 50 GB of free memory on the device")
+    batch, steps, neurons = 4096, 8200, 64
+    assert batch * steps * neurons > 2**31
+    rnn = module(1, neurons, backend="triton", **options).cuda()
+    x = torch.randn(batch, steps, 1, device="cuda")
+    with torch.no_grad():
+        y, _ = rnn(x)
+        few, _ = rnn(x[-2:])
+    assert error(y[-2:], few) < 1e-4

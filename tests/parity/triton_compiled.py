@@ -1,0 +1,156 @@
+"""Compile Triton kernels for GPUs that need not be there, and write what they take, as JSON.
+
+Run as ``python triton_compiled.py <compute capability>``, in a process without TRITON_INTERPRET.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tauflow.kernels import (
+    triton_cfc_backward,
+    triton_cfc_forward,
+    triton_flow_loops,
+    triton_ltc_loops,
+    triton_steps,
+    triton_synapses,
+)
+from tauflow.kernels.triton_cfc_plan import CorePlan
+from tauflow.kernels.triton_ltc_plan import RowPlan, StepPlan, options
+
+TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "chunk", "size"}
+FLOATS = {"damping", *(f"A_{i}" for i in (1, 2, 3)), *(f"B_{i}" for i in range(4))}
+CLOSED_FORM = {"SIGN": -1.0, "TIME_BIAS": True, "PHI": 0, "SCALE": 1.0, "RATE": 1.0, "MASKED": True}
+OUTER = {"OUTER": 0, "OUTER_SCALE": 1.7159, "OUTER_RATE": 0.666}
+SINGLE = ("rate", "amplitude", "dt", "cells", "state", "memory", "to_state", "to_memory", "g_dt")
+"""Arguments of the closed forms that are float32 whatever is multiplied."""
+
+
+def cases(capability):
+    """Yield a name, a kernel, its launch arguments, its tensors in bfloat16, and a bound."""
+    yield from cfc_cases(capability)
+    yield from flow_cases(capability)
+    if capability >= 90:  # the others take neither matrix units nor much of the shared memory
+        yield from ltc_cases()
+        yield from step_cases()
+
+
+def ltc_cases():
+    for rows, neurons in ((1, 1), (4, 32), (1, 64), (4, 128), (1, 1024)):
+        size = f"B {rows} N {neurons}"
+        flags = {"MASKED": True, "SLOPES": True}
+        plan = StepPlan.of(rows, neurons, backward=False).launch()
+        forward, backward = triton_ltc_loops.ltc_forward, triton_ltc_loops.ltc_backward
+        yield f"ltc_forward {size}", forward, {**plan, **flags, "KEEP": True}, ("h", "out"), None
+        plan = StepPlan.of(rows, neurons, backward=True).launch()
+        yield f"ltc_backward {size}", backward, {**plan, **flags}, ("g_out",), None
+    for sources, targets in ((1, 1), (3, 17), (64, 64)):
+        size = f"S {sources} N {targets}"
+        plan = RowPlan.of(sources, targets).launch()
+        yield f"conduct {size}", triton_synapses.conduct, plan, (), None
+        yield f"pull_sources {size}", triton_synapses.pull_sources, plan, (), None
+        plan = RowPlan.of(sources, targets, sums=True).launch()
+        yield (
+            f"pull_weights {size}",
+            triton_synapses.pull_weights,
+            {**plan, "AFTER": True},
+            (),
+            None,
+        )
+
+
+def cfc_cases(capability):
+    sizes = [
+        (False, 32, 1, 0, 0),
+        (False, 16, 3, 1, 0),
+        (False, 16, 0, 2, 0),
+        (False, 32, 1, 0, 1),
+        (True, 64, 1, 0, 2),
+        (False, 64, 1, 0, 0),
+        (True, 128, 1, 0, 0),
+    ]
+    for half, size, layers, mode, mixed in sizes if capability >= 90 else sizes[:1]:
+        heads, memory = 1 if mode == 2 else 4, {"memory": mixed > 0, "reads_state": mixed == 1}
+        plan = CorePlan.of(layers, heads, size, size, **memory)
+        precision = "ieee" if half else "tf32x3"
+        bound = plan.shared_bytes(torch.bfloat16 if half else torch.float32, precision)
+        flags = {**plan.launch(), **CLOSED_FORM, **OUTER, "MODE": mode, "LAYERS": layers}
+        flags |= {"MIXED": mixed, "SLOPES": False, "PRECISION": precision}
+        for name, kernel, flag in (
+            ("cfc_forward", triton_cfc_forward.cfc_forward, "KEEP"),
+            ("cfc_backward", triton_cfc_backward.cfc_backward, "GAPS"),
+        ):
+            constants = {**flags, flag: True}
+            pointers = [n for n in kernel.arg_names if n not in constants | dict.fromkeys(SINGLE)]
+            halves = pointers if half else ()
+            name = f"{name} N {size} L {layers} mode {mode} mixed {mixed} {precision}"
+            yield name, kernel, constants, halves, bound
+
+
+def flow_cases(capability):
+    loops = triton_flow_loops
+    for half, size in ((False, 32), (True, 128), (False, 128)):
+        if size > 32 and capability < 90:
+            continue
+        plan, dtype = CorePlan.of(0, 1, size, 0), torch.bfloat16 if half else torch.float32
+        precision = "ieee" if half else "tf32x3"
+        bound = plan.shared_bytes(dtype, precision)
+        phi = {name: CLOSED_FORM[name] for name in ("PHI", "SCALE", "RATE", "MASKED")}
+        flags = {**plan.launch(), **phi, "PRECISION": precision}
+        del flags["UNITS"]
+        for kernel, flag, halves in (
+            (loops.flow_forward, "KEEP", ("drive", "weights", "out", "at", "f")),
+            (loops.flow_backward, "GAPS", ("weights", "at", "f", "to_z", "g_drive")),
+        ):
+            name = f"{kernel.__name__} N {size} {precision}"
+            yield name, kernel, {**flags, flag: True}, halves if half else (), bound
+
+
+def step_cases():
+    steps, block = triton_steps, {"BLOCK": 256, **options(4)}
+    phi = {"PHI": 6, "SCALE": 1.0, "RATE": 1.0, "SLOPES": True}
+    yield "layer_forward", steps.layer_forward, {**phi, **block}, ("values",), None
+    yield "layer_backward", steps.layer_backward, {**phi, **block}, ("values", "deltas"), None
+    closed = {**CLOSED_FORM, "MODE": 0, **block}
+    yield "heads_forward", steps.heads_forward, closed, ("heads", "operand"), None
+    yield "heads_backward", steps.heads_backward, {**closed, "GAPS": True}, ("heads",), None
+    memory = {"READS_STATE": True, "MASKED": True, **block}
+    yield "memory_forward", steps.memory_forward, memory, ("gates", "source"), None
+    yield "memory_backward", steps.memory_backward, memory, ("gates", "to_gates"), None
+
+
+def compiled(kernel, launch, halves, bound, capability):
+    """Return registers of a thread, bytes that it spills, and bytes of shared memory."""
+    chosen = {name: launch[name] for name in ("num_warps", "enable_fp_fusion")}
+    constants = {name: value for name, value in launch.items() if name not in chosen}
+    kinds = dict.fromkeys(halves, "*bf16") | dict.fromkeys(INTEGERS, "i32") | {"mask": "*u8"}
+    kinds |= dict.fromkeys(FLOATS, "fp32")
+    signature = {
+        name: "constexpr" if name in constants else kinds.get(name, "*fp32")
+        for name in kernel.arg_names
+    }
+    source = ASTSource(kernel, signature=signature, constexprs=constants)
+    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=chosen)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(binary.asm["cubin"])
+        command = [str(TOOL), "--dump-resource-usage", str(path)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", text).groups())
+    found = {"registers": registers, "spills": stack, "shared": binary.metadata.shared}
+    return found if bound is None else {**found, "planned": bound}
+
+
+if __name__ == "__main__":
+    capability = int(sys.argv[1])
+    found = {name: compiled(*rest, capability) for name, *rest in cases(capability)}
+    sys.stdout.write(json.dumps(found))

@@ -1,0 +1,235 @@
+"""The options and sizes under which the Triton kernels are tested, and where they run."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from kernel_variants import example
+from torch import Tensor
+
+from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
+from tauflow.kernels import KERNELS, KernelCall, KernelSpec
+from tauflow.kernels.triton_limits import INTERPRETED
+
+DEVICES = [
+    pytest.param(
+        "cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
+    ),
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+]
+"""Triton's interpreter on the CPU, or a GPU."""
+
+Options = dict[str, object]
+
+OPTIONS: dict[type, list[tuple[tuple[int, int, int], Options]]] = {
+    LTCCell: [
+        ((1, 1, 1), {"substeps": 1}),
+        ((3, 4, 5), {"substeps": 2}),
+        ((5, 2, 17), {"substeps": 3, "sparsity": 0.5, "constraint": "clip", "init": "cfc"}),
+        ((2, 3, 33), {"dt_offset": 0.5, "input_mapping": "none", "output_mapping": "linear"}),
+        ((2, 3, 65), {"substeps": 2, "epsilon": 0.1}),
+        ((3, 1, 129), {"substeps": 1, "sparsity": 0.8, "input_mapping": "linear"}),
+    ],
+    CfCCell: [
+        ((1, 1, 1), {"backbone_units": 1}),
+        ((3, 4, 5), {"backbone_units": 9}),
+        ((17, 2, 3), {"backbone_layers": 0}),
+        ((2, 3, 17), {"mode": "pure", "backbone_units": 4}),
+        ((2, 3, 5), {"mode": "pure", "backbone_layers": 0}),
+        ((2, 3, 5), {"mode": "no_gate", "backbone_layers": 2, "backbone_units": 17}),
+        ((2, 3, 4), {"backbone_layers": 3, "backbone_units": 5, "backbone_activation": "silu"}),
+        ((2, 3, 4), {"backbone_layers": 4, "backbone_units": 5, "backbone_activation": "gelu"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "relu", "activation": "identity"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "tanh", "time_bias": False}),
+        ((2, 3, 4), {"backbone_layers": 0, "activation": "lecun_tanh", "time_bias": False}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "sigmoid", "time_sign": 1}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "hardtanh"}),
+        ((2, 3, 4), {"backbone_units": 9, "backbone_activation": "gelu", "mode": "no_gate"}),
+        (
+            (2, 3, 4),
+            {"backbone_units": 9, "activation": "sigmoid", "backbone_activation": "identity"},
+        ),
+    ],
+    MixedMemoryCell: [
+        ((3, 4, 5), {"backbone_units": 9}),
+        ((17, 1, 5), {"backbone_units": 9, "form": "state", "forget_bias": -0.5}),
+        ((2, 3, 7), {"backbone_layers": 2, "backbone_units": 6, "backbone_activation": "silu"}),
+        (
+            (2, 3, 5),
+            {"backbone_layers": 2, "backbone_units": 6, "form": "state", "mode": "no_gate"},
+        ),
+        ((2, 3, 5), {"backbone_layers": 0, "mode": "pure"}),
+        ((2, 3, 5), {"backbone_layers": 0, "form": "state"}),
+        ((2, 3, 5), {"backbone_units": 19, "mode": "pure", "form": "state"}),
+    ],
+    CTRNNCell: [
+        ((3, 4, 5), {"substeps": 2}),
+        ((17, 1, 3), {"solver": "euler", "substeps": 4, "damping": 0.0}),
+        ((2, 3, 17), {"solver": "heun", "activation": "sigmoid", "scale": False}),
+        ((1, 2, 1), {"solver": "midpoint", "activation": "relu", "substeps": 1}),
+        ((2, 3, 4), {"activation": "hardtanh", "damping": 0.3, "init": "tf1"}),
+    ],
+    WiredCfCCell: [
+        ((3, 4, 5), {}),
+        ((2, 3, 12), {"motors": 3, "mode": "no_gate"}),
+        ((2, 3, 9), {"motors": 2, "mode": "pure"}),
+        ((2, 3, 9), {"motors": 2, "time_bias": False}),
+    ],
+}
+"""Sizes B, T, N with options: tiles of several sequences, of one block of synapses and of more."""
+
+TRITON = [spec for spec in KERNELS if spec.backend == "triton"]
+"""The kernels; of a closed form, the one that takes all steps at once comes first."""
+
+
+def stays_on_chip(spec: KernelSpec, options: Options) -> bool:
+    """Whether a kernel that keeps all weights on the chip has room for as many layers."""
+    layers = options.get("backbone_layers", 1)
+    return layers <= 3 and (spec.cell is not MixedMemoryCell or layers > 0)
+
+
+def is_stepped(spec: KernelSpec) -> bool:
+    """Whether a kernel runs step by step, with any weights."""
+    return spec.run.__name__.endswith("stepped")
+
+
+def name_of(spec: KernelSpec) -> str:
+    return spec.run.__name__.removeprefix("run_triton_")
+
+
+ROWS = [
+    pytest.param(
+        spec, size, options, id="-".join([name_of(spec), *map(str, (*size, *options.values()))])
+    )
+    for spec in TRITON
+    for size, options in OPTIONS[spec.cell]
+    if is_stepped(spec) or stays_on_chip(spec, options)
+]
+FIRST = [row for row in ROWS if row.values[1] == (3, 4, 5)]
+"""One row of each kernel, where the options do not matter."""
+
+UNMASKED = [row for row in ROWS if row in FIRST or row.values[0].cell is LTCCell]
+"""Where to look at calls without a mask too: it is a constant of every kernel alike."""
+
+OTHER_FORMS = [
+    row
+    for row in ROWS
+    if is_stepped(row.values[0])
+    and row.values[1] in ((2, 3, 5), (2, 3, 7), (17, 1, 5))
+    and row.values[2].get("backbone_layers", 1) < 3
+]
+"""The forms of the closed-form cells, in the kernel that serves all of them."""
+
+
+def calls(
+    spec: KernelSpec, size: tuple[int, int, int], device: str, *, masked: bool = False, **options
+) -> tuple[KernelCall, KernelCall]:
+    """Return a call, and the same one in double precision on the CPU."""
+    call = on(device, example(spec, *size, masked=masked, **options))
+    return call, example(spec, *size, torch.float64, masked=masked, **options)
+
+
+def on(device: str, call: KernelCall) -> KernelCall:
+    """Return a call with everything on a device."""
+    mask = None if call.mask is None else call.mask.to(device)
+    inputs = (v.detach().to(device).requires_grad_() for v in (call.x, call.h, call.dt))
+    return KernelCall(call.cell.to(device), *inputs, mask)
+
+
+def leaves(call: KernelCall) -> list[Tensor]:
+    return [call.x, call.h, call.dt, *call.cell.parameters()]
+
+
+def pull(*results: Tensor) -> Tensor:
+    """Return a loss that every entry pulls at differently."""
+    losses = []
+    for result in results:
+        weights = torch.linspace(-1, 1, result.numel(), device=result.device)
+        losses.append((result * weights.to(result.dtype).view_as(result)).sum())
+    return torch.stack(losses).sum()
+
+
+def values_and_gradients(run, call: KernelCall) -> list[Tensor]:
+    y, last = run(call)
+    return [y, last, *torch.autograd.grad(pull(y, last), leaves(call))]
+
+
+def error(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest error in units of the largest expected entry; infinite if there is NaN."""
+    expected = expected.cpu().double()
+    unit = max(1e-3, expected.abs().max().item())
+    largest = (actual.cpu().double() - expected).abs().max().item() / unit
+    return largest if math.isfinite(largest) else math.inf
+
+
+@contextmanager
+def checked_memory(device: str) -> Iterator[None]:
+    """Fill fresh tensors with NaN, so that what a kernel fails to write shows.
+
+    In the interpreter, also check that kernels touch nothing but the tensors they were given.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")
+    try:
+        with np.errstate(all="ignore"):  # infinities are meant where they arise
+            if device == "cpu":
+                with inside_bounds():
+                    yield
+            else:
+                yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def inside_bounds() -> Iterator[None]:
+    """Fail where an interpreted kernel reads or writes outside the tensors of its launch."""
+    from triton.runtime import interpreter
+
+    executor, builder = interpreter.GridExecutor, interpreter.InterpreterBuilder
+    launch, load, store = (
+        executor.__call__,
+        builder.create_masked_load,
+        builder.create_masked_store,
+    )
+    ranges: list[tuple[int, int]] = []
+
+    def check(pointers, mask) -> None:
+        places = pointers.data[mask.data.astype(bool)].astype(np.int64)
+        inside = np.zeros(places.shape, bool)
+        for first, end in ranges:
+            inside |= (places >= first) & (places < end)
+        assert inside.all(), "a kernel left the memory of its tensors"
+
+    def checked_launch(self, *arguments, **options):
+        ranges.clear()
+        for value in (*arguments, *options.values()):
+            if isinstance(value, Tensor) and value.numel():
+                sides = zip(value.shape, value.stride(), strict=True)
+                last = sum((size - 1) * stride for size, stride in sides)
+                end = value.data_ptr() + (last + 1) * value.element_size()
+                ranges.append((value.data_ptr(), end))
+        return launch(self, *arguments, **options)
+
+    def checked_load(self, pointers, mask, *rest):
+        check(pointers, mask)
+        return load(self, pointers, mask, *rest)
+
+    def checked_store(self, pointers, value, mask, *rest):
+        check(pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "__call__", checked_launch)
+        patch.setattr(builder, "create_masked_load", checked_load)
+        patch.setattr(builder, "create_masked_store", checked_store)
+        yield
