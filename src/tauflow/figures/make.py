@@ -135,7 +135,7 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
                 # dates and the like would make every file another one
                 plain = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 # smooth images look as good with fewer pixels, and lines stay lines
-                share = 2 if images and form != "png" else 1
+                share = 3 if images and form != "png" else 1
                 figure.savefig(file, format=form, dpi=dpi // share, metadata=plain)
                 contents[form] = file.getvalue()
                 if form == "svg":
