@@ -74,7 +74,7 @@ def _plane(job: Job, part: str) -> Plane:
         resting = flow.states("visited", states[:, 10:])  # where memories are kept, and pulses
         slow = resting[flow.speed(resting) <= 1e-2]
         attractor = continuous_attractor(flow, slow[:1000]) if len(slow) >= 3 else None
-    resolution = job.choose("resolution", full=41, small=9)
+    resolution = job.choose("resolution", full=31, small=9)
     ranges = (-reach, reach)
     paths = states[: job.choose("paths", full=5, small=3)]
     field = flow_field(
@@ -212,7 +212,7 @@ def _draw_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
 # --- fixed points of six neurons -------------------------------------------------------------
 
 _SIX_NEURONS = {  # rows of gnode-figure-1
-    "RNN": ("rnn-6", Setting(1e-2, 1e-3, 10)),
+    "RNN": ("rnn-6", Setting(1e-2, 1e-3, 100)),
     "mGRU": ("mgru-6", Setting(1e-2, 1e-3, 10)),
     "GRU": ("gru-6", Setting(1e-2, 1e-3, 10)),
     "nODE": ("node-6", Setting(1e-3, 1e-3, 100)),
@@ -248,9 +248,12 @@ def _abscissas(job: Job) -> Result:
         *("starts that ended at one", "distinct points", "published"),
     )
     arrays = {
-        f"{name}_{what}": getattr(points, what)
+        f"{name}_{what}": values
         for name, points in found.items()
-        for what in ("abscissa", "multiplicity")
+        for what, values in {
+            "abscissa": points.abscissa.half(),  # as exact as a picture
+            "multiplicity": points.multiplicity.short(),
+        }.items()
     }
     return Result(
         draw=lambda: _draw_abscissas(found),

@@ -67,7 +67,7 @@ def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"input": results[0].signal.values}
     for result in results:
         arrays[f"{result.model} t"] = result.examples[0].t
-        arrays[f"{result.model} scores"] = result.examples[0].scores
+        arrays[f"{result.model} scores"] = result.examples[0].scores.half()
     return arrays
 
 

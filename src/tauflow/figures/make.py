@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
-_LARGE_PNG = 300_000  # bytes, above which an image too gets fewer colours
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 _MARKER = 8  # points that take as much room as one marker
 
@@ -140,7 +139,7 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
                 contents[form] = file.getvalue()
                 if form == "svg":
                     contents[form] = compact(contents[form])
-                elif form == "png" and (not images or len(contents[form]) > _LARGE_PNG):
+                elif form == "png":
                     contents[form] = _fewer_colours(file, dpi)
         finally:
             plt.close(figure)
