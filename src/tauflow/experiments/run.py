@@ -171,13 +171,13 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
         ArgumentError: it cannot read this data set, or not answer as often as it asks.
     """
     card, entry = data.card, model_entry(spec.cell)
-    if card.image_size is not None:
-        return _model_of_images(spec, card)
     if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
         raise OptionError(
             f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
-            "has features; leave them out."
+            f"has {_inputs_of(card)}; leave them out."
         )
+    if card.image_size is not None:
+        return _model_of_images(spec, card)
     if isinstance(entry, WholeModelEntry):
         _check_whole_model(entry, card)
         if entry.model.has_head:
@@ -203,6 +203,12 @@ def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWhol
     )
 
 
+def _inputs_of(card: DatasetCard) -> str:
+    if card.image_size is not None:
+        return "images"
+    return "tokens" if card.vocabulary else "features"
+
+
 def _model_of_images(spec: ModelSpec, card: DatasetCard) -> AbstractWholeModel:
     """Build a cell, or what the entry of convolutional models names, under a convolutional head."""
     entry, options = model_entry(spec.cell), dict(spec.options)
@@ -213,6 +219,8 @@ def _model_of_images(spec: ModelSpec, card: DatasetCard) -> AbstractWholeModel:
                 f"{entry.name!r} takes features. Name a cell, which then gets a convolutional head."
             )
         cell = options.pop("cell", "cfc")
+    elif "cell" in options:
+        raise OptionError(f"{spec.cell!r} is a cell itself; leave out the option 'cell'.")
     else:
         cell = spec.cell
     if spec.head_init != "torch":
@@ -239,10 +247,9 @@ def _check_whole_model(entry: WholeModelEntry, card: DatasetCard) -> None:
     kind = entry.model
     if kind.takes_images or (kind.has_head and card.vocabulary):
         takes = "images" if kind.takes_images else "features"
-        has = "tokens" if card.vocabulary else "features"
         raise ArgumentError(
-            f"the model {entry.name!r} takes {takes}, but {card.name} has {has}. Choose another "
-            "model."
+            f"the model {entry.name!r} takes {takes}, but {card.name} has {_inputs_of(card)}. "
+            "Choose another model."
         )
     if card.per_step and not kind.every_step:
         raise ArgumentError(

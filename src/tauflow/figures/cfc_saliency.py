@@ -47,8 +47,7 @@ def _frames(job: Job) -> tuple[Tensor, Tensor]:
     """Return standardised frames, (B, T, C, H, W), and the curvature to steer by, (B, T, 1)."""
     count = job.choose("drives", full=64, small=1)
     data = load_task("lane-keeping", sizes=(count, 0, 1), steps=4, seed=job.seed)
-    x, y = data.train.x, data.train.y
-    return (x - x.mean()) / x.std(), y
+    return data.train.x, data.train.y
 
 
 def _train(model: ConvolutionalSequenceModel, x: Tensor, y: Tensor, steps: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, one_of, positive, within
+from tauflow.checks import at_least, boolean, one_of, positive, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
@@ -21,12 +21,14 @@ from .road_scene import SEASONS, draw_scene
 from .road_view import FAR, Camera, render
 from .sizes import checked_sizes
 
-CURVATURE_UNIT = 0.01  # 1/m: a target of 1 is a turn of 100 m radius
+# 1/m: a target of 1 would be a turn of 10 m radius. All targets are smaller, so that networks whose
+# last neuron is bounded by 1 can give them.
+CURVATURE_UNIT = 0.1
 SHARPEST = 0.02  # 1/m, a turn of 50 m radius
 KNOTS = 20.0  # metres between two places where the curvature of the road is drawn
 LOOKAHEAD = 8.0  # metres
 START = 5.0  # metres of road behind the car's first position
-# As large as the images of tauflow.models.DRIVING_IMAGE, which fit the published networks.
+# That of tauflow.models.driving, which gives the published numbers of parameters.
 IMAGE_SIZE = (72, 128)
 
 LANE_KEEPING = DatasetCard(
@@ -36,7 +38,7 @@ LANE_KEEPING = DatasetCard(
     input_size=3 * IMAGE_SIZE[0] * IMAGE_SIZE[1],
     image_size=(3, *IMAGE_SIZE),
     target_size=1,
-    targets=("curvature, 1/(100 m)",),
+    targets=("curvature, 1/(10 m)",),
     time_unit="s",
     sizes=(128, 32, 32),
     source=(
@@ -49,11 +51,13 @@ LANE_KEEPING = DatasetCard(
     metric="mse",
     notes=(
         "Numbers measured here cannot be compared with the paper's: its images are recordings.",
-        "Inputs: red, green and blue from 0 to 1, (T, 3, rows, columns). Targets: the curvature "
-        "that a pure-pursuit driver with 8 m lookahead commands at that frame, in 1/(100 m), "
-        "positive to the left. The car drives as commanded, 30 km/h.",
+        "Inputs: red, green and blue, (T, 3, rows, columns), each frame with mean 0 and standard "
+        "deviation 1; from 0 to 1 with standardize=False.",
+        "Targets: the curvature that a pure-pursuit driver with 8 m lookahead commands at that "
+        "frame, in 1/(10 m), positive to the left. The car drives as commanded, at 30 km/h.",
         "A drive begins off the middle of the lane, by up to 'offset' m and 'turned' rad, and "
         "recovers. Roads have one lane or two, and turns of 50 m radius or wider.",
+        "Train with batches of few drives, each has 16 frames: --batch-size 8 --lr 0.001.",
         "Season, skyline, sight, shadows, worn paint, brightness, tint and texture differ between "
         "drives; pixels have Gaussian noise. 'seasons' chooses among summer, autumn and winter.",
     ),
@@ -71,7 +75,8 @@ class Drives:
         seasons: names of seasons to draw from.
         offset: largest distance from the middle of the lane at the start, in m.
         turned: largest angle to the road at the start, in rad.
-        noise: standard deviation of the noise of a pixel.
+        noise: standard deviation of the noise of a pixel, before standardisation.
+        standardize: whether every frame gets mean 0 and standard deviation 1.
     """
 
     camera: Camera
@@ -81,6 +86,7 @@ class Drives:
     offset: float
     turned: float
     noise: float
+    standardize: bool
 
     def draw(self, rng: np.random.RandomState) -> tuple[Singles, Singles]:
         """Return the frames of a drive, (T, 3, rows, columns), and its targets, (T,)."""
@@ -98,7 +104,13 @@ class Drives:
         frames = render(self.camera, road, cars, scene)
         frames += np.float32(self.noise) * rng.standard_normal(frames.shape).astype(np.float32)
         targets = np.asarray(curvature, dtype=np.float32) / np.float32(CURVATURE_UNIT)
-        return np.clip(frames, 0.0, 1.0, out=frames), targets
+        np.clip(frames, 0.0, 1.0, out=frames)
+        if self.standardize:
+            axes = (1, 2, 3)
+            frames -= frames.mean(axis=axes, keepdims=True)
+            # A dark frame may be the same everywhere.
+            frames /= np.maximum(frames.std(axis=axes, keepdims=True), np.float32(1e-3))
+        return frames, targets
 
 
 def load_lane_keeping(
@@ -115,6 +127,7 @@ def load_lane_keeping(
     offset: float = 0.8,
     turned: float = 0.08,
     noise: float = 0.02,
+    standardize: bool = True,
 ) -> TaskData:
     """Render drives.
 
@@ -132,6 +145,7 @@ def load_lane_keeping(
         offset: largest distance from the middle of the lane at the start, in m.
         turned: largest angle to the road at the start, in rad.
         noise: standard deviation of the noise of a pixel, whose values reach from 0 to 1.
+        standardize: whether every frame then gets mean 0 and standard deviation 1.
 
     Raises:
         ArgumentError: an option is outside its range.
@@ -147,6 +161,7 @@ def load_lane_keeping(
         offset=within(0.0, 1.5, offset=offset),
         turned=within(0.0, 0.2, turned=turned),
         noise=within(0.0, 1.0, noise=noise),
+        standardize=boolean(standardize=standardize),
     )
 
     def part(stream: int, size: int) -> SequenceBatch:

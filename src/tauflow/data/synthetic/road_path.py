@@ -5,7 +5,6 @@ counter-clockwise, in metres and radians. Curvature is in 1/m and positive in a 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from tauflow.errors import ArgumentError
 
 Floats = NDArray[np.float64]
-Singles = NDArray[np.floating[Any]]  # single precision, as is enough for pixels
+Singles = NDArray[np.float32]
 
 SPACING = 0.25
 """Metres between two points of a centre line."""
@@ -51,11 +50,6 @@ class Path:
     x: Floats
     y: Floats
     heading: Floats
-
-    @property
-    def along(self) -> Floats:
-        """Distance of each point from the start of the road, (N,), in m."""
-        return SPACING * np.arange(len(self.x), dtype=np.float64)
 
     def seen_from(self, car: "Car") -> "Path":
         """Return the same points in the frame of a car."""

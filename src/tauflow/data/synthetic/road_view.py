@@ -15,13 +15,15 @@ import numpy as np
 from .road_path import SPACING, Car, Feet, Path, Singles
 from .road_scene import MARK_WIDTH, SHOULDER, Mark, Scene
 
-FAR = 120.0  # metres; whatever is farther has the colour of the haze
+FAR = 120.0  # metres of road that a camera has to be given; farther it is drawn straight
+HORIZON = 500.0  # metres; ground is drawn up to here, a fraction of a pixel below the horizon
+BESIDE = 12.0  # metres from the lane at which the shadows of roadside trees end
 PENUMBRA = 0.4  # metres over which the edge of a shadow is soft
 
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """Where the pixels below the horizon look: R rows that see less than :data:`FAR`, C columns.
+    """Where the pixels below the horizon look: R rows of at most :data:`HORIZON`, C columns.
 
     Args:
         first: number of the first of these rows.
@@ -83,7 +85,7 @@ class Camera:
         """Where the pixels look that see the ground."""
         forward, falling, right = self._rays
         # The tangent of the angle below the horizon grows from row to row.
-        first = int(np.searchsorted((falling / forward)[:, 0], self.height / FAR, side="right"))
+        first = int(np.searchsorted((falling / forward)[:, 0], self.height / HORIZON, side="right"))
         forward, falling = forward[first:], falling[first:]
         length = self.height / falling
         return Ground(
@@ -99,14 +101,15 @@ class Camera:
     def elevation(self) -> Singles:
         """Tangent of the angle of each row above the horizon, straight ahead, (rows, 1)."""
         forward, falling, _ = self._rays
-        return -falling / forward
+        tangent: Singles = -falling / forward
+        return tangent
 
     @cached_property
     def azimuth(self) -> Singles:
         """Angle of each column to the left of straight ahead, at the horizon, (columns,)."""
         _, _, right = self._rays
-        angle: Singles = np.arctan(right[0] * np.float32(np.cos(self.pitch)))
-        return -angle
+        angle: Singles = -np.arctan(right[0] * np.float32(np.cos(self.pitch)))
+        return angle
 
 
 def render(camera: Camera, path: Path, cars: Sequence[Car], scene: Scene) -> Singles:
@@ -122,28 +125,27 @@ def render(camera: Camera, path: Path, cars: Sequence[Car], scene: Scene) -> Sin
         Red, green and blue from 0 to 1, (frames, 3, rows, columns).
     """
     frames = np.empty((len(cars), 3, camera.rows, camera.columns), dtype=np.float32)
-    _paint_sky(frames, camera, cars, scene)
-    if camera.ground.first < camera.rows:
-        _paint_ground(frames[:, :, camera.ground.first :], camera.ground, path, cars, scene)
+    first = camera.ground.first
+    _paint_sky(frames[:, :, :first], camera, cars, scene)
+    if first < camera.rows:
+        _paint_ground(frames[:, :, first:], camera.ground, path, cars, scene)
     frames *= np.float32(scene.brightness) * _channels(scene.tint)
     return np.clip(frames, 0.0, 1.0, out=frames)
 
 
 def _paint_sky(frames: Singles, camera: Camera, cars: Sequence[Car], scene: Scene) -> None:
-    """Fill frames with a sky that is bluer further up, and woods before it."""
-    season, elevation = scene.season, camera.elevation
+    """Fill frames (T, 3, R, C) of the sky's rows: bluer further up, with woods at the horizon."""
+    season, elevation = scene.season, camera.elevation[: frames.shape[2]]
     blue = np.clip(elevation / 0.4, 0.0, 1.0)
     frames[:] = (1 - blue) * _channels(season.haze) + blue * _channels(season.sky)
     azimuth = camera.azimuth + _singles([car.heading for car in cars])[:, None]
     height = np.full(azimuth.shape, scene.woods, dtype=np.float32)  # (T, C)
     for tangent, cycles, phase in scene.skyline.astype(np.float32):
         height += tangent * np.sin(cycles * azimuth + phase)
-    above = (np.maximum(height, 0.0)[:, None, :] - elevation) * np.float32(camera.focal)
-    covered = np.clip(above + 0.5, 0.0, 1.0) * (height > 0)[:, None, :]  # (T, rows, C)
+    above = (height[:, None, :] - elevation) * np.float32(camera.focal)
+    covered = np.clip(above + np.float32(0.5), 0.0, 1.0)  # (T, R, C)
     # Woods are far: they take half of the haze's colour.
     woods = 0.5 * _channels(season.woods) + 0.5 * _channels(season.haze)
-    below = elevation < 0  # hidden by the ground, or in the haze
-    covered = np.where(below, 0.0, covered).astype(np.float32)
     frames += covered[:, None] * (woods - frames)
 
 
@@ -176,9 +178,11 @@ def _patches(ground: Ground, path: Path, cars: Sequence[Car]) -> tuple[Feet, Sin
     The size is the length and the width of the patch, along and across the road, in m.
     """
     heading = _singles([car.heading for car in cars])[:, None, None]
-    cosine, sine = np.cos(heading), np.sin(heading)
-    x = _singles([car.x for car in cars])[:, None, None] + cosine * ground.front
-    y = _singles([car.y for car in cars])[:, None, None] + sine * ground.front
+    cosine: Singles = np.cos(heading)
+    sine: Singles = np.sin(heading)
+    x: Singles = _singles([car.x for car in cars])[:, None, None] + cosine * ground.front
+    y: Singles = _singles([car.y for car in cars])[:, None, None] + sine * ground.front
+    x, y = x - sine * ground.left, y + cosine * ground.left
     guess = np.empty((len(cars), len(ground.front), 1), dtype=np.float32)
     for number, car in enumerate(cars):
         seen = path.seen_from(car)
@@ -189,11 +193,7 @@ def _patches(ground: Ground, path: Path, cars: Sequence[Car]) -> tuple[Feet, Sin
         guess[number] = np.interp(
             ground.front, seen.x[here:there], SPACING * np.arange(here, there)
         )
-    feet = path.feet(
-        x - sine * ground.left,
-        y + cosine * ground.left,
-        np.broadcast_to(guess, (len(cars), *ground.left.shape)),
-    )
+    feet = path.feet(x, y, np.broadcast_to(guess, x.shape))
     # The road's direction in the car's frame turns sizes in that frame into sizes on the road.
     forward = feet.cosine * cosine + feet.sine * sine
     leftward = feet.sine * cosine - feet.cosine * sine
@@ -214,14 +214,16 @@ def _share_of_mark(mark: Mark, feet: Feet, along: Singles, across: Singles) -> S
     share = _overlap(feet.lateral, across, mark.offset - half, mark.offset + half)
     if mark.dash > 0:
         period = mark.dash + mark.gap
-        begin, end = feet.along - along / 2, feet.along + along / 2
-        share *= (_dashes(end, mark.dash, period) - _dashes(begin, mark.dash, period)) / along
+        reach = np.float32(0.5) * along
+        painted = _dashes(feet.along + reach, mark.dash, period)
+        painted -= _dashes(feet.along - reach, mark.dash, period)
+        share *= painted / along
     return share
 
 
 def _dashes(along: Singles, dash: float, period: float) -> Singles:
     """Return how many metres are painted from 0 to a place."""
-    whole = np.floor(along / np.float32(period))
+    whole: Singles = np.floor(along / np.float32(period))
     painted: Singles = whole * np.float32(dash)
     painted += np.minimum(along - whole * np.float32(period), np.float32(dash))
     return painted
@@ -250,7 +252,8 @@ def _light(feet: Feet, along: Singles, across: Singles, scene: Scene) -> Singles
         lengths = np.where(np.arange(len(scene.shadows)) % 2, np.diff(scene.shadows, prepend=0), 0)
         dark = np.interp(place + width / 2, scene.shadows, lengths.cumsum())
         dark -= np.interp(place - width / 2, scene.shadows, lengths.cumsum())
-        light *= (1 - scene.darkness * dark / width).astype(np.float32)
+        depth = np.clip((BESIDE - np.abs(feet.lateral)) / 4.0, 0.0, scene.darkness)
+        light *= (1 - depth * dark / width).astype(np.float32)
     return light
 
 
