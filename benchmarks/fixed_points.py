@@ -54,6 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     print("\n".join(lines), flush=True)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    path = arguments.results / f"fixed-points-{date.today().isoformat()}.md"
+    end = ["", ", ".join(f"{k} {v}" for k, v in {**machine(), **versions()}.items()), ""]
     for name in NETWORKS:
         cell = network(name, arguments.neurons, arguments.gain)
         visited = visited_states(cell, pulses(-(-arguments.starts // BINS)), dt=TAU)
@@ -64,10 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
             spent = time.perf_counter() - started[0], time.process_time() - started[1]
             lines.append(row(name, title, spent, found))
             print(lines[-1], flush=True)
-    lines += ["", ", ".join(f"{k} {v}" for k, v in {**machine(), **versions()}.items()), ""]
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    path = arguments.results / f"fixed-points-{date.today().isoformat()}.md"
-    path.write_text("\n".join(lines), encoding="utf-8")
+            # a run that is stopped keeps what it has measured
+            path.write_text("\n".join(lines + end), encoding="utf-8")
 
 
 def network(name: str, neurons: int, gain: float) -> AbstractCell:
