@@ -204,7 +204,7 @@ def search(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
     row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
     grid: Annotated[
-        Path | None, typer.Option(help="A TOML file with a table [grid] of lists of values.")
+        Path | None, typer.Option(help="A TOML file whose table 'grid' has lists of values.")
     ] = None,
     vary: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from tauflow.errors import CheckpointError
 from tauflow.tensorfile import PARTIAL, hash_tensors, write_atomically
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
+from .recipe import Recipe
 
 
 class RunDirectory:
@@ -109,6 +110,9 @@ class RunDirectory:
                 "anew."
             ) from error
         now = _flat(self.description)
+        defaults = _flat({"recipe": Recipe().to_dict()})
+        for key in (now.keys() & defaults.keys()) - flat_found.keys():
+            flat_found[key] = defaults[key]  # the option is younger than the run
         differences = [
             f"{key} was {flat_found.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
             for key in sorted(flat_found.keys() | now.keys())

@@ -152,6 +152,17 @@ def test_resuming_another_run_says_what_differs(tmp_path, changes, message):
         fit(tmp_path, **changes)
 
 
+def test_a_run_from_before_an_option_existed_had_its_default(tmp_path):
+    first = fit(tmp_path)
+    described = json.loads((tmp_path / "run.json").read_bytes())
+    del described["recipe"]["on_divergence"]
+    (tmp_path / "run.json").write_text(json.dumps(described), encoding="utf-8")
+    assert fit(tmp_path) == first
+    changed = Recipe(lr=1.0, epochs=3, batch_size=8, on_divergence="stop")
+    with pytest.raises(CheckpointError, match="on_divergence was 'raise', is 'stop'"):
+        fit(tmp_path, recipe=changed)
+
+
 def test_damaged_files_are_refused_with_advice(tmp_path):
     fit(tmp_path)
     for name in ("run.json", "last.safetensors", "best.safetensors"):
