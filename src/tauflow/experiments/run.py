@@ -107,10 +107,14 @@ def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:
 def shortened(recipe: Recipe, epochs: int) -> Recipe:
     """Return a recipe with another number of epochs.
 
-    A single epoch is scored whatever the recipe says of the last one: there is no other.
+    A single epoch is scored whatever the recipe says of the last one: there is no other. A
+    curriculum keeps its share of the training, or a short run would never see whole sequences.
     """
     scored = recipe.score_last_epoch or epochs == 1
-    return replace(recipe, epochs=epochs, score_last_epoch=scored)
+    stage = recipe.curriculum_epochs
+    if stage is not None:
+        stage = max(1, stage * epochs // recipe.epochs)
+    return replace(recipe, epochs=epochs, score_last_epoch=scored, curriculum_epochs=stage)
 
 
 def job_of(

@@ -9,6 +9,7 @@ from tauflow.errors import DataError, DataNotFoundError
 from tauflow.experiments import collect, load_experiment, reproduce, schedule, table
 from tauflow.experiments.report import grid_markdown, write_grid_reports
 from tauflow.experiments.run import job_of, load_part, run_one
+from tauflow.training.curriculum import steps_of_epoch
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,6 +60,15 @@ def test_other_seeds_and_epochs_are_other_runs(places):
     # What changes no result is no part of a run's identity.
     recipe = replace(gru.recipe, eval_batch_size=7)
     assert replace(jobs[0], recipe=recipe).hash == jobs[0].hash
+
+
+@pytest.mark.parametrize(("epochs", "stage"), [(1300, 100), (26, 2), (5, 1)])
+def test_a_shortened_run_still_comes_to_whole_sequences(epochs, stage):
+    written = load_experiment("gnode-table-4")
+    recipe = job_of(written, written.row("gru/drop-30"), 0, epochs=epochs).recipe
+    assert (recipe.epochs, recipe.curriculum_epochs) == (epochs, stage)
+    trained_whole = epochs > stage * len(recipe.curriculum)
+    assert (steps_of_epoch(recipe, epochs) is None) == trained_whole == (epochs >= 26)
 
 
 def test_published_results_still_belong_to_their_specifications():
