@@ -88,7 +88,10 @@ def run(
         list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the latest run with these arguments.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue the latest run with these arguments, or fewer epochs."
+        ),
     ] = False,
     runs: Runs = Path("runs"),
     csv: Annotated[Path | None, _own("A file of your own, one row per sample.")] = None,

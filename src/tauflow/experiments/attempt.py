@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+from .extend import take_over_shorter
 from .results import FAILED, STOPPED, RunRecord
 from .run import Job, execute, identity, load_part
 from .timespan import Deadline, TimeUp
@@ -24,7 +25,7 @@ def attempt(
     ahead: float = 0.0,
     token: str = "",
 ) -> RunRecord:
-    """Run a job, continuing a stopped one; a failure becomes a record instead of an exception.
+    """Run a job, continuing a stopped or a shorter one; a failure becomes a record.
 
     Args:
         job: what to run.
@@ -43,6 +44,7 @@ def attempt(
     trouble = run_dir / "error.txt"
     with _marked(run_dir, token):
         try:
+            take_over_shorter(job, runs_dir)
             data = load_part(job.part, data_dir)
             record, _ = execute(
                 job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check

@@ -12,6 +12,7 @@ from tauflow.errors import CheckpointError
 from tauflow.models import model_entry
 from tauflow.training.recipe import Recipe
 
+from .extend import take_over_shorter
 from .figures import Curves, learning_curves, predictions
 from .lock import locked
 from .report import feature_names, run_page, write_page
@@ -70,8 +71,8 @@ def run_task(
         options: of the model's constructor.
         recipe: how to train; the last weights are taken if the data set has no validation part.
         seed: of weights, shuffling and dropout.
-        resume: continue the latest run with these arguments; without it a new run gets a directory
-            of its own.
+        resume: continue the latest run with these arguments, or begin where the same run with fewer
+            epochs ended; without it a new run gets a directory of its own.
         runs_dir: folder under which the run has its directory.
         data_dir: folder of the data files.
         dataset_options: of the data set's loader.
@@ -139,6 +140,8 @@ def run_data(
         metric=card.metric,
         seed=seed,
     )
+    if resume:
+        take_over_shorter(job, runs_dir)
     directory = choose_directory(job.directory(runs_dir), resume=resume)
     with locked(directory):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)

@@ -76,7 +76,8 @@ def train(
         seed: of the order and of the model's random numbers; 0 or larger.
         run_dir: where to keep ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
-        resume: continue the run in ``run_dir``, or start it if there is none.
+        resume: continue the run in ``run_dir``, or start it if there is none. It may be given more
+            epochs than it had, and then ends with the numbers of a run that had them at once.
         progress: whether to draw a progress bar; None: on a terminal.
         after_epoch: called with the row of the history of every epoch once that epoch is saved. An
             exception that it raises ends the training; with a ``run_dir`` it can be resumed.
@@ -320,6 +321,11 @@ def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: 
     torch.set_rng_state(saved.rng["cpu"])
     if "cuda" in saved.rng and run.data.x.device.type == "cuda":
         torch.cuda.set_rng_state(saved.rng["cuda"], run.data.x.device)
+    if run.history:
+        # What was the last epoch, and perhaps left unscored, is not if there are more now.
+        selection.consider(run.history[-1], run.model)
+        if selection.epoch != saved.best_epoch:
+            directory.overwrite(_snapshot(run, selection))
 
 
 def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:

@@ -16,6 +16,8 @@ from tauflow.tensorfile import PARTIAL, hash_tensors, write_atomically
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from .recipe import Recipe
 
+EPOCHS = "recipe.epochs"
+
 
 class RunDirectory:
     """Files of one run.
@@ -50,10 +52,12 @@ class RunDirectory:
                     "it, or choose another directory."
                 )
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
+        self._write_description()
 
     def resume(self) -> Checkpoint | None:
         """Return the checkpoint to continue from, or start if the directory holds no run yet.
+
+        A run may be given more epochs than it had, and then goes on: nothing else depends on them.
 
         Raises:
             CheckpointError: the directory holds another run, or a damaged one.
@@ -61,7 +65,8 @@ class RunDirectory:
         if not self._run.exists():
             self.start()
             return None
-        self._compare_description()
+        if self._compare_description():
+            self._write_description()
         for leftover in self.path.glob(f".*{PARTIAL}"):
             leftover.unlink()
         if not self._last.exists():  # killed before the first checkpoint
@@ -75,12 +80,16 @@ class RunDirectory:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Put the state after an epoch on disk."""
-        write_checkpoint(self._last, checkpoint)
-        if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
-            self._write_best(checkpoint)
+        self.overwrite(checkpoint)
         if checkpoint.history:
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(checkpoint.history[-1]) + "\n")
+
+    def overwrite(self, checkpoint: Checkpoint) -> None:
+        """Put the state after an epoch on disk that is in the log already."""
+        write_checkpoint(self._last, checkpoint)
+        if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
+            self._write_best(checkpoint)
 
     def best_weights(self, epoch: int) -> dict[str, Tensor]:
         """Return the best weights, those after ``epoch``.
@@ -100,7 +109,11 @@ class RunDirectory:
         facts = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
         write_tensors(self._best, "weights file", checkpoint.model, facts)
 
-    def _compare_description(self) -> None:
+    def _write_description(self) -> None:
+        write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
+
+    def _compare_description(self) -> bool:
+        """Return whether the run is to have more epochs than before; refuse any other change."""
         try:
             found = json.loads(self._run.read_bytes())
             flat_found = _flat(found)
@@ -113,6 +126,10 @@ class RunDirectory:
         defaults = _flat({"recipe": Recipe().to_dict()})
         for key in (now.keys() & defaults.keys()) - flat_found.keys():
             flat_found[key] = defaults[key]  # the option is younger than the run
+        epochs = flat_found.get(EPOCHS)
+        longer = isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs
+        if longer:
+            flat_found[EPOCHS] = now[EPOCHS]
         differences = [
             f"{key} was {flat_found.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
             for key in sorted(flat_found.keys() | now.keys())
@@ -121,8 +138,9 @@ class RunDirectory:
         if differences:
             raise CheckpointError(
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
-                "run was called, or choose another directory."
+                "run was called (only its epochs may become more), or choose another directory."
             )
+        return longer
 
 
 def fingerprint(

@@ -7,8 +7,9 @@ from tiny_experiment import parsed, tiny
 
 from tauflow.errors import DataError, DataNotFoundError
 from tauflow.experiments import collect, load_experiment, reproduce, schedule, table
+from tauflow.experiments.extend import take_over_shorter
 from tauflow.experiments.report import grid_markdown, write_grid_reports
-from tauflow.experiments.run import job_of, load_part, run_one
+from tauflow.experiments.run import execute, job_of, load_part, run_one, shortened
 from tauflow.training.curriculum import steps_of_epoch
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +61,48 @@ def test_other_seeds_and_epochs_are_other_runs(places):
     # What changes no result is no part of a run's identity.
     recipe = replace(gru.recipe, eval_batch_size=7)
     assert replace(jobs[0], recipe=recipe).hash == jobs[0].hash
+
+
+def test_a_longer_run_begins_where_a_shorter_one_ended(places, tmp_path):
+    def numbers(grid):
+        return [
+            (r.row, r.test, r.best_epoch, [row["train_loss"] for row in r.history])
+            for r in grid.records
+        ]
+
+    options = {"models": ["gru"], "progress": False}
+    reproduce(tiny(), epochs=1, **options, **places)
+    reproduce(tiny(), epochs=3, **options, **places)
+    log = next((places["runs_dir"] / "tiny").glob("gru-seed1-*")) / "log.jsonl"
+    first_epoch = log.read_text().splitlines()[0]
+    longer = reproduce(tiny(), epochs=4, **options, **places)
+    elsewhere = {"results_dir": tmp_path / "r", "runs_dir": tmp_path / "elsewhere"}
+    assert numbers(longer) == numbers(reproduce(tiny(), epochs=4, **options, **elsewhere))
+    logs = [
+        path.read_text() for path in (places["runs_dir"] / "tiny").glob("gru-seed1-*/log.jsonl")
+    ]
+    assert len(logs) == 3
+    # The seconds tell that its first epoch was not run again.
+    assert all(log.splitlines()[0] == first_epoch for log in logs)
+    record = next(r for r in longer.records if r.seed == 1)
+    assert record.history[0]["seconds"] == json.loads(first_epoch)["seconds"]
+
+
+def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
+    curriculum = replace(tiny().row("gru").recipe, epochs=4, curriculum=(2,), curriculum_epochs=2)
+    job = replace(job_of(tiny(), tiny().row("gru"), 0), recipe=curriculum)
+    for recipe in (shortened(curriculum, 2), replace(curriculum, lr=0.5, epochs=3)):
+        other = replace(job, recipe=recipe)
+        execute(other, load_part(job.part), run_dir=other.directory(tmp_path), progress=False)
+    unfinished = replace(job, recipe=replace(curriculum, epochs=3)).directory(tmp_path)
+    unfinished.mkdir()
+    (unfinished / "run.json").write_text(json.dumps({"recipe": {"epochs": 3}}))
+    torn = unfinished.with_name(f"{unfinished.name[:-8]}00000000")
+    torn.mkdir()
+    (torn / "run.json").write_text("{")
+    (torn / "record.json").write_text("{")
+    assert take_over_shorter(job, tmp_path) == 0
+    assert not job.directory(tmp_path).exists()
 
 
 @pytest.mark.parametrize(("epochs", "stage"), [(1300, 100), (26, 2), (5, 1)])

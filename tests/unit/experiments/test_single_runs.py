@@ -33,6 +33,19 @@ def test_runs_do_not_share_a_directory_and_the_latest_is_resumed(tmp_path):
     assert again.record.test == second.record.test
 
 
+def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
+    short_run(tmp_path)
+    more = replace(SHORT, epochs=3)
+    longer = short_run(tmp_path, recipe=more, resume=True)
+    anew = short_run(tmp_path, recipe=more)
+    assert longer.directory != anew.directory
+    seconds = [row["seconds"] for row in longer.record.history]
+    assert seconds[:2] == [
+        row["seconds"] for row in short_run(tmp_path, resume=True).record.history
+    ]
+    assert (longer.record.epochs, longer.record.test) == (3, anew.record.test)
+
+
 def test_there_must_be_a_run_to_resume(tmp_path):
     short_run(tmp_path)
     with pytest.raises(CheckpointError, match=r"no run with these arguments to resume.*gru-seed0"):

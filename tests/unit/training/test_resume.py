@@ -138,7 +138,7 @@ def test_the_last_weights_are_resumed_too(tmp_path):
             {"recipe": Recipe(lr=0.2, epochs=3, batch_size=8)},
             r"recipe\.lr was 1\.0, is 0\.2\. Call",
         ),
-        ({"recipe": Recipe(lr=1.0, epochs=4, batch_size=8)}, r"recipe\.epochs was 3, is 4"),
+        ({"recipe": Recipe(lr=1.0, epochs=2, batch_size=8)}, r"recipe\.epochs was 3, is 2"),
         ({"seed": 1}, "seed was 0, is 1"),
         ({"metric": "mae"}, "metric was 'mse', is 'mae'"),
         ({"model": tiny_model(per_step=True, outputs=1).double()}, r"fingerprint\.model was"),
@@ -150,6 +150,33 @@ def test_resuming_another_run_says_what_differs(tmp_path, changes, message):
     fit(tmp_path)
     with pytest.raises(CheckpointError, match=f"holds another run: {message}"):
         fit(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"select": "last"},
+        {"schedule": "exponential", "decay": 0.5},
+        # The fourth epoch is the best, and left unscored by the run that ends with it.
+        {"lr": 0.1, "score_last_epoch": False},
+    ],
+)
+def test_more_epochs_end_with_the_numbers_of_a_run_that_had_them_at_once(tmp_path, options):
+    def recipe(epochs):
+        return Recipe(**{"lr": 1.0, "batch_size": 8, **options, "epochs": epochs})
+
+    extended, at_once = tiny_model(), tiny_model()
+    fit(tmp_path / "extended", model=tiny_model(), recipe=recipe(4))
+    longer = fit(tmp_path / "extended", model=extended, recipe=recipe(6))
+    reference = fit(tmp_path / "at-once", model=at_once, recipe=recipe(6))
+    assert without_seconds(longer.history) == without_seconds(reference.history)
+    assert (reference.best_epoch == 4) == (options == {"lr": 0.1, "score_last_epoch": False})
+    assert (longer.best_epoch, longer.test) == (reference.best_epoch, reference.test)
+    assert_equal_tensors(extended.state_dict(), at_once.state_dict())
+    again = tiny_model()  # what is on disk is the longer run, whole
+    assert fit(tmp_path / "extended", model=again, recipe=recipe(6)) == longer
+    assert_equal_tensors(again.state_dict(), at_once.state_dict())
 
 
 def test_a_run_from_before_an_option_existed_had_its_default(tmp_path):
