@@ -187,11 +187,11 @@ def _published(entry: Table, table: Table, part: Table, where: str) -> Published
         require_keys(where, numbers, (name,))
         numbers = numbers[name]
     number: Published = _plain(Published, where, {**table.get("published", {}), **numbers})
-    told = (number.mean, number.below, number.above, number.figure, number.parameters)
-    if all(value is None for value in told):
+    told = (number.mean, number.below, number.above, number.parameters)
+    if all(value is None for value in (*told, number.figure, number.absent)):
         raise SpecificationError(
             f"{where}: the key 'mean' is missing; add it, or 'below' or 'above' if the paper gives "
-            "a bound only, or the 'figure' that shows the number."
+            "a bound only, or the 'figure' that shows the number, or why it is 'absent'."
         )
     return number
 

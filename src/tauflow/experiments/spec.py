@@ -24,6 +24,7 @@ class Published:
         below: all the paper says is that the number is below this.
         above: all the paper says is that it is at least this.
         figure: where the number is drawn, if it is not printed.
+        absent: why there is no number: the row compares a model that the paper does not.
         parameters: number of trainable parameters, if given.
         minutes_per_epoch: the paper's training time, if given.
         quoted: the source the paper took the number from, if it is not the paper's own.
@@ -35,6 +36,7 @@ class Published:
     below: float | None = None
     above: float | None = None
     figure: str | None = None
+    absent: str | None = None
     parameters: int | None = None
     minutes_per_epoch: float | None = None
     quoted: str | None = None

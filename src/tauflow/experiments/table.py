@@ -119,8 +119,9 @@ def show_published(published: Published, metric: str) -> str:
         return f"< {show_number(published.below, metric)}"
     if published.above is not None:
         return f"≥ {show_number(published.above, metric)}"
-    if published.figure is not None or published.parameters is None:
-        return published.figure or _NONE
+    told = published.figure or published.absent
+    if told is not None or published.parameters is None:
+        return told or _NONE
     return f"{published.parameters:,} parameters"
 
 
