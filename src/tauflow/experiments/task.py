@@ -1,7 +1,9 @@
 """Train one model on one data set, with a report: what ``tauflow run`` does."""
 
 import math
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -143,12 +145,28 @@ def run_data(
     if resume:
         take_over_shorter(job, runs_dir)
     directory = choose_directory(job.directory(runs_dir), resume=resume)
-    with locked(directory):
+    with _removed_unless_begun(directory, own=not resume), locked(directory):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     trivial = baselines(compared or data, card.metric)
     run = TaskRun(record, trivial, directory, _in_own_units(record, data))
     _write_report(run, data, trained)
     return run
+
+
+@contextmanager
+def _removed_unless_begun(directory: Path, *, own: bool) -> Iterator[None]:
+    """Leave no empty folder behind if a run is refused before it begins.
+
+    Args:
+        directory: of the run.
+        own: whether it was made for this run; another program may be about to begin in any other.
+    """
+    try:
+        yield
+    except BaseException:
+        if own and not (directory / "run.json").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def choose_directory(base: Path, *, resume: bool) -> Path:

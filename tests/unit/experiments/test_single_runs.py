@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tauflow.errors import CheckpointError, OptionError, UnknownNameError
+from tauflow.errors import ArgumentError, CheckpointError, OptionError, UnknownNameError
 from tauflow.experiments.task import RECIPE, choose_directory, run_task
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
@@ -44,6 +44,16 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
         row["seconds"] for row in short_run(tmp_path, resume=True).record.history
     ]
     assert (longer.record.epochs, longer.record.test) == (3, anew.record.test)
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path):
+    short_run(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OptionError):
+        short_run(tmp_path, options={"append": True})
+    with pytest.raises(ArgumentError):  # which the training refuses, once the model is built
+        short_run(tmp_path, recipe=replace(SHORT, class_weights=(1.0, 2.0)))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_there_must_be_a_run_to_resume(tmp_path):
