@@ -81,6 +81,11 @@ class RunRecord:
         """What it is found again by: two rows of a table may have the same configuration."""
         return f"{self.row} {self.config_hash}"
 
+    @property
+    def asked(self) -> int:
+        """Epochs that were to be run: more than :attr:`epochs` if the run diverged and stopped."""
+        return int(self.config["recipe"]["epochs"])
+
     def to_json(self) -> str:
         """Return the record as one line."""
         return json.dumps(asdict(self), ensure_ascii=False)

@@ -16,6 +16,8 @@ from .spec import READY, Experiment, Published, Row
 from .timespan import duration
 
 BETTER, AGREES, WORSE = "better", "as published", "worse"
+UNFINISHED = "unfinished"
+"""Worse, after fewer epochs than published: what longer training would give is not known."""
 LIMIT = 2.0
 """Published standard deviations up to which a mean counts as the published one."""
 
@@ -35,11 +37,13 @@ class Entry:
         records: its runs, by seed; those with the most epochs if some were cut short.
         worse_by: our mean minus the published one in published deviations, turned so that positive
             is worse; ``None`` without a published deviation, or without results.
-        judgement: :data:`BETTER`, :data:`AGREES` or :data:`WORSE`; empty if nothing can be said.
+        judgement: :data:`BETTER`, :data:`AGREES`, :data:`WORSE` or :data:`UNFINISHED`; empty if
+            nothing can be said.
         seeds: runs, ours and published.
         epochs: epochs of a run, ours and published.
         settings: settings that a search has tried, and all that it has to.
-        remark: what was looked into, for a row that is worse or has a remark.
+        remark: what was looked into, for a row that is worse or has a remark; how far training
+            came, for one that is unfinished.
     """
 
     row: Row
@@ -179,7 +183,7 @@ def _survey_table(
         own: list[RunRecord] = []
         if row.status == READY:
             mine = (record for record in done.values() if record.row == row.name)
-            own = [record for record in mine if is_of(experiment, row, record, record.epochs)]
+            own = [record for record in mine if is_of(experiment, row, record, record.asked)]
         belonging += own
         entries.append(_entry(experiment, row, own, remarks.get(row.name, "")))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
@@ -192,14 +196,17 @@ def _survey_table(
 
 
 def _entry(experiment: Experiment, row: Row, own: Sequence[RunRecord], remark: str) -> Entry:
-    most = max((record.epochs or 0 for record in own), default=0)
+    most = max((record.asked for record in own), default=0)
     # One run as long as the paper's counts for more than several that were cut short.
-    longest = tuple(record for record in own if record.epochs == most)
+    longest = tuple(record for record in own if record.asked == most)
     grid = Grid(experiment, most or None, longest)
     line, ours = table.line(grid, row), table.summary(grid, row)
     if ours is None or row.recipe is None:
         return Entry(row, line, remark=remark)
     worse_by, judgement = _judge(row, ours.mean)
+    if judgement == WORSE and most < row.recipe.epochs:
+        judgement = UNFINISHED
+    remark = remark or {WORSE: MISSING, UNFINISHED: _progress(longest)}.get(judgement, "")
     return Entry(
         row=row,
         line=line,
@@ -209,8 +216,15 @@ def _entry(experiment: Experiment, row: Row, own: Sequence[RunRecord], remark: s
         seeds=(ours.n, row.published.n or experiment.seeds),
         epochs=(ours.epochs, row.recipe.epochs),
         settings=(_tried(grid, row), len(row.search)),
-        remark=remark or (MISSING if judgement == WORSE else ""),
+        remark=remark,
     )
+
+
+def _progress(records: Sequence[RunRecord]) -> str:
+    """Say what training had come to when it ended, of the first seed."""
+    first, last = records[0].history[0], records[0].history[-1]
+    texts = [f"{row['train_loss']:.3g} in epoch {row['epoch']}" for row in (first, last)]
+    return f"Training loss {', '.join(texts)}."
 
 
 def _tried(grid: Grid, row: Row) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tauflow.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
 
 from .figures import Picture, canvas_of, shared_legend, uri_of
-from .survey import AGREES, BETTER, LIMIT, WORSE, Entry, TableSurvey
+from .survey import AGREES, BETTER, LIMIT, UNFINISHED, WORSE, Entry, TableSurvey
 from .table import FRACTIONS, title, unit
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _LOOKS = {
     AGREES: ("o", BLUE, "as published"),
     BETTER: ("<", GREEN, "better"),
     WORSE: (">", VERMILION, "worse"),
+    UNFINISHED: ("|", SLATE, "unfinished"),
 }
 _REACH = 10.0
 """Deviations that the axis shows; what lies beyond is drawn at its end, with its value."""

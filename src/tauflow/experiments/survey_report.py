@@ -9,7 +9,7 @@ from tauflow.tensorfile import write_atomically
 from . import table
 from .figures import Curves, Picture, learning_curves
 from .report import Pairs, environment_of, template
-from .survey import AGREES, BETTER, REPORT, WORSE, Entry, Survey, TableSurvey
+from .survey import AGREES, BETTER, REPORT, UNFINISHED, WORSE, Entry, Survey, TableSurvey
 from .survey_figures import beside_published, deviations
 from .timespan import duration
 
@@ -20,15 +20,15 @@ HEADERS = (
 )
 TEXTS = (0, 4)
 """Columns that hold words; the others hold numbers."""
-JUDGEMENTS = (AGREES, BETTER, WORSE)
+JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
 _FEWER = " †"
 TITLE = "Published tables, measured again"
 COMPUTED = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
     "published one, in published standard deviations; up to 2 of them count as published. Seeds "
-    "and epochs are those run of those published; † marks fewer. In brackets after our time per "
-    "epoch: the paper's, on its own machine."
+    "and epochs are those run of those published; † marks fewer. A row that is worse after fewer "
+    "epochs is unfinished. In brackets after our time per epoch: the paper's, on its own machine."
 )
 
 

@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from tauflow.experiments.load import tomllib  # Python 3.10 has it under another
 from tauflow.experiments.parse import experiment_from_dict
 from tauflow.experiments.results import RunRecord
 from tauflow.experiments.run import identity, job_of
-from tauflow.experiments.survey import AGREES, BETTER, WORSE, survey
+from tauflow.experiments.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.survey_report import survey_markdown, survey_page, write_survey
 
 ROOT = Path(__file__).parents[3]
@@ -155,6 +156,31 @@ def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
     add(folder, seed=3, test=0.5)
     gru = entries_of(surveyed())["gru"]
     assert ([r.seed for r in gru.records], gru.epochs, gru.judgement) == ([3], (2, 2), AGREES)
+
+
+def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
+    add(folder, test=0.9, epochs=1)
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.worse_by) == (UNFINISHED, pytest.approx(4.0))
+    text = survey_markdown(found)
+    assert "- **GRU, unfinished**: Training loss 1 in epoch 1, 1 in epoch 1." in text
+    assert "- rows unfinished: 1\n" in text
+    assert "- rows worse: 0\n" in text
+    add(folder, test=0.45, epochs=1, seed=1)  # better is better, however soon
+    add(folder, test=0.05, epochs=1, seed=2)
+    assert entries_of(surveyed())["gru"].judgement == AGREES
+
+
+def test_a_run_that_diverged_early_is_shown(folder, surveyed):
+    add(folder, test=0.9)
+    path = folder / "tiny.jsonl"
+    record = json.loads(path.read_text())
+    record.update(epochs=1, history=record["history"][:1])
+    path.write_text(json.dumps(record) + "\n")
+    entry = entries_of(surveyed())["gru"]
+    assert (entry.epochs, entry.judgement) == ((1, 2), WORSE)
+    assert entry.few_epochs
 
 
 def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
