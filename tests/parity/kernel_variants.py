@@ -48,6 +48,8 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"solver": "heun", "activation": "sigmoid", "scale": False},
         {"solver": "midpoint", "activation": "relu", "substeps": 1},
         {"step_size": 0.1, "substeps": 6, "scale": False, "init": "tf1"},
+        {"clip": 0.2, "damping": 0.0, "substeps": 3},
+        {"clip": 0.1, "solver": "heun", "substeps": 2},
     ],
     ODELSTMCell: [
         {},
@@ -84,7 +86,7 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
 def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
     """Whether a kernel has an option at all."""
     explicit = spec.cell is LTCCell and "solver" in options
-    return spec.backend == "numba" or not explicit
+    return spec.backend == "numba" or not (explicit or "clip" in options)
 
 
 ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]

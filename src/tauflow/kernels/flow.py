@@ -23,8 +23,6 @@ from .spec import KernelCall
 def ct_rnn_limits(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`CTRNNCell`."""
     assert isinstance(call.cell, CTRNNCell)
-    if call.cell.clip is not None:
-        return "its compiled loops do not clip the state between solver steps"
     return loop_limits(call) or flow_limits(call.cell.solver, call.cell.phi)
 
 
@@ -46,7 +44,7 @@ def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
     assert phi is not None
     drive, span = cell.hoist(call.x, call.dt).per_step
     scale = torch.ones_like(cell.b) if cell.s is None else cell.s
-    run = FlowRun(phi, cell.damping, make_steps(TABLEAUS[cell.solver], cell.substeps))
+    run = FlowRun(phi, cell.damping, make_steps(TABLEAUS[cell.solver], cell.substeps, cell.clip))
     delta = (span / cell.substeps).squeeze(-1)
     leaves = (drive.transpose(0, 1), delta, call.h, cell.W_h, scale)
     mask = None if call.mask is None else call.mask.T

@@ -5,6 +5,7 @@ damping h`` where there is a second layer. Axes: T time, B batch, N neurons, H w
 evaluations of a step (sub-steps times stages).
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,11 +63,13 @@ class Steps(NamedTuple):
         a: (stages, stages), weights of the earlier stages.
         b: (stages,), weights in the step.
         substeps: steps per gap.
+        clip: the state is clipped to [-clip, clip] after every sub-step; infinite for never.
     """
 
     a: Array
     b: Array
     substeps: int
+    clip: float = math.inf
 
 
 class FlowTape(NamedTuple):
@@ -97,13 +100,14 @@ class FlowDeltas(NamedTuple):
     delta: Array
 
 
-def make_steps(tableau: ButcherTableau, substeps: int) -> Steps:
+def make_steps(tableau: ButcherTableau, substeps: int, clip: float | None = None) -> Steps:
     """Return a tableau as arrays."""
     stages = len(tableau.b)
     a = np.zeros((stages, stages), np.float32)
     for row, weights in enumerate(tableau.a):
         a[row, : len(weights)] = weights
-    return Steps(a, np.array(tableau.b, np.float32), substeps)
+    limit = math.inf if clip is None else clip
+    return Steps(a, np.array(tableau.b, np.float32), substeps, limit)
 
 
 def make_field(

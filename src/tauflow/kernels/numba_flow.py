@@ -12,6 +12,9 @@ and with :math:`e_j = b_j \bar h' + \sum_{i > j} a_{ij} \bar h_i` their gradient
     \bar F_j = \delta e_j, \qquad \bar\delta = \sum_j \langle e_j, F_j \rangle, \qquad
     \bar h_j = (\partial F / \partial h)^T \bar F_j, \qquad \bar h = \bar h' + \sum_j \bar h_j
 
+Where the state is clipped after a sub-step, its gradient ends at what was cut off. The tape does
+not hold the state before the cut: the backward loop takes that sub-step again from what it holds.
+
 One thread takes a slice of the batch through all steps; products are done by the BLAS inside
 torch. Gradients of the weights are left to one product over the whole sequence, after the loop.
 Arrays are explained in :mod:`tauflow.kernels.flow_arrays`.
@@ -102,6 +105,43 @@ def flow_forward(blas, phi, field, steps, tape, t, low, high, drive, delta, no_b
             for i in range(stages):
                 if steps.b[i] != _ZERO:
                     _add_scaled(after[row], delta[row] * steps.b[i], F[i, low + row])
+        _clip(after, f4(steps.clip))
+
+
+@inlined
+def _clip(h, limit):
+    if limit == np.inf:
+        return
+    for row in range(h.shape[0]):
+        for j in range(h.shape[1]):
+            if h[row, j] > limit:  # not with min() and max(): NaN stays NaN
+                h[row, j] = limit
+            elif h[row, j] < -limit:
+                h[row, j] = -limit
+
+
+@inlined
+def _stop_at_clip(blas, field, steps, tape, t, k, low, high, delta, valid, end, F, carry):
+    """Set the gradient after sub-step ``k`` to 0 where the state was clipped there.
+
+    Args:
+        blas, field, steps, tape, t, low, high, delta, valid, F, carry: as for
+            :func:`flow_backward`.
+        k: the sub-step.
+        end: (rows, N), memory.
+    """
+    limit = f4(steps.clip)
+    first = k * steps.b.size
+    for row in range(carry.shape[0]):
+        end[row] = tape.at[t, first, low + row]
+    for i in range(steps.b.size):
+        _values(blas, field, tape.at[t, first + i, low:high], tape.f[t, first + i, low:high], F)
+        for row in range(carry.shape[0]):
+            _add_scaled(end[row], delta[row] * steps.b[i], F[row])
+    for row in range(carry.shape[0]):
+        for j in range(carry.shape[1]):
+            if valid[row] and (end[row, j] > limit or end[row, j] < -limit):
+                carry[row, j] = _ZERO
 
 
 @inlined(math=FAST_SUMS)
@@ -179,6 +219,10 @@ def flow_backward(
     stages = steps.b.size
     sums = np.zeros(to_scale.size, f4)
     for k in range(steps.substeps - 1, -1, -1):
+        if steps.clip < np.inf:
+            _stop_at_clip(
+                blas, field, steps, tape, t, k, low, high, delta, valid, e[0, low:high], F, carry
+            )
         for i in range(stages):
             for row in range(carry.shape[0]):
                 e[i, low + row] = _ZERO
