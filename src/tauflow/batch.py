@@ -1,6 +1,6 @@
 """The one container that data sets produce, and that training consumes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -8,6 +8,9 @@ from torch import Tensor
 
 from tauflow.checks import boolean_tensor, shape_error
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
+
+_NUMBERS = 1 << 22
+"""How many numbers of a field are taken at a time where a whole split is looked at."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,23 @@ class SequenceBatch:
         """Move every tensor to a device."""
         return self._map(lambda value: value.to(device))
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fields that are there, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed = {name: change(value) for name, value in values.items() if value is not None}
-        return SequenceBatch(**changed)
+        return {name: value for name, value in values.items() if value is not None}
+
+    def pieces(self) -> Iterator[tuple[int, "SequenceBatch"]]:
+        """Yield the batch in slices of few enough sequences to compute with each as a whole.
+
+        What has to look at a split that may be larger than memory goes through these.
+
+        Yields:
+            The number of the first sequence of a slice, and the slice.
+        """
+        largest = max(value[:1].numel() for value in self.tensors().values())
+        size = max(1, _NUMBERS // max(1, largest))
+        for first in range(0, len(self), size):
+            yield first, self[first : first + size]
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
+        return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})

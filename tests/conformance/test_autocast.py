@@ -8,6 +8,7 @@ from variants import NAMES, B, D, T, model
 
 import tauflow
 from tauflow.cells import ExpRNNCell
+from tauflow.cells.base import AbstractCell
 
 LONG_MEMORIES = {
     "lmu": {"order": 16, "theta": 400.0},
@@ -56,6 +57,65 @@ def test_a_cell_is_close_to_single_precision(name):
     learns(rnn, later)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "proj_size": 4}], ids=str)
+def test_features_may_be_of_half_precision(name, dtype, options):
+    """As a layer below, a projection or a convolutional head leaves them."""
+    rnn, (x, dt) = model(name, hidden_size=8, **options).float(), sequences()
+    x = x.to(dtype)
+    expected = rnn(x.float(), dt=dt)
+    with mixed():
+        y, h = rnn(x, dt=dt)
+        later, _ = rnn(x, h, dt=dt)
+    assert error(y, expected[0]) < 0.05
+    assert error(h, expected[1]) < 0.05
+    learns(rnn, later)
+
+
+class Clock(AbstractCell):
+    """Add up the gaps."""
+
+    paper = "none"
+
+    def reset_parameters(self, generator=None) -> None:
+        """Draw nothing."""
+
+    def step(self, x, h, dt):
+        return h + dt
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}], ids=str)
+@pytest.mark.parametrize("times", ["dt", "number", "t"])
+def test_time_keeps_its_digits(options, times):
+    """Gaps and states are of single precision, whatever the features are."""
+    rnn = tauflow.RNN(Clock(1, 1), **options)
+    x, dt = torch.zeros(1, 400, 1, dtype=torch.bfloat16), torch.full((1, 400), 1.003)
+    call = {"dt": dt, "number": 1.003, "t": torch.cat([dt[:, :1], dt], dim=1).cumsum(1)}[times]
+    with mixed():
+        h = torch.full((1, rnn.state_size), 0.001)
+        _, h = rnn(x, h, **{"t" if times == "t" else "dt": call})
+    assert h.dtype is torch.float32
+    torch.testing.assert_close(h, torch.full_like(h, 401.201), rtol=1e-5, atol=0)
+
+
+def test_the_clock_of_a_phased_lstm_keeps_its_digits():
+    rnn = tauflow.PhasedLSTM(1, 2)
+    x = torch.zeros(1, 400, 1, dtype=torch.bfloat16)
+    with torch.no_grad(), mixed():
+        _, h = rnn(x, dt=1.003)
+    (parts,) = rnn.split_state(h)
+    assert parts["t"].item() == pytest.approx(401.2, rel=1e-5)  # sums in single precision
+
+
+def test_a_gap_beyond_half_precision_is_taken():
+    rnn = tauflow.LTC(2, 3)
+    x = torch.zeros(1, 4, 2, dtype=torch.float16)
+    with torch.autocast("cpu", dtype=torch.float16):
+        y, _ = rnn(x, dt=70000.0)
+    assert y.isfinite().all()
+
+
 @pytest.mark.parametrize("name", LONG_MEMORIES)
 def test_long_memories_do_not_wear_off(name):
     """What a memory or a rotation carries on over hundreds of steps is kept exactly."""
@@ -88,10 +148,12 @@ def test_it_compiles_in_one_graph(name):
 
 
 @pytest.mark.parametrize("name", whole_models.NAMES)
-def test_a_whole_model_is_close_to_single_precision(name):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_whole_model_is_close_to_single_precision(name, dtype):
     whole = whole_models.model(name).float()
     x, dt = (value.float() for value in whole_models.sequences(name))
-    expected, _ = whole(x, dt=dt)
+    x = x.to(dtype)
+    expected, _ = whole(x.float(), dt=dt)
     with mixed():
         y, _ = whole(x, dt=dt)
     assert error(y, expected) < 0.05

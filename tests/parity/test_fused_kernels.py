@@ -84,8 +84,9 @@ def test_fused_is_close_to_the_reference_in_double_precision(row, size):
 def test_evaluation_mode_changes_nothing(spec, training):
     call = example(spec, 2, 5, 4)
     call.cell.train(training)
-    for actual, expected in zip(spec.run(call), reference_loop(call), strict=True):
-        close_in_single_precision(spec, actual, expected)
+    expected = values_and_gradients(reference_loop, call)
+    for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
+        close_in_single_precision(spec, actual, reference)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,11 @@ def test_lstm_forget_bias(spec, forget_bias):
     ids=lambda s: f"{s.cell.__name__}-{s.backend}",
 )
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 7, 5), (2, 63, 33)], ids=str)
-def test_fused_equals_reference_on_a_gpu(spec, size):
+@pytest.mark.parametrize("training", [True, False])
+def test_fused_equals_reference_on_a_gpu(spec, size, training):
+    """In evaluation mode too, where cuDNN gives gradients only if it was asked to before."""
     call = example(spec, *size)
+    call.cell.train(training)
     expected = values_and_gradients(reference_loop, call)
     there = KernelCall(
         call.cell.cuda(), *(v.detach().cuda().requires_grad_() for v in (call.x, call.h, call.dt))

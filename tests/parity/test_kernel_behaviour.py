@@ -84,14 +84,20 @@ def test_without_gradients_the_values_are_the_same(row):
     assert not silent[0].requires_grad
 
 
-@pytest.mark.parametrize("row", PLAIN, ids=name_of)
-def test_a_result_is_the_callers_own(row):
-    call = example(row[0], 3, 5, 6, **row[1])
+@pytest.mark.parametrize("row", OWN, ids=name_of)
+@pytest.mark.parametrize("size", [(3, 5, 6), (1, 5, 6), (3, 1, 6), (1, 1, 6)], ids=str)
+def test_a_result_is_the_callers_own(row, size):
+    """A single sequence or step too, where another order of the axes costs no copy."""
+    call = example(row[0], *size, **row[1])
     expected = gradients(call, 2 * row[0].run(call)[0])
     y, last = row[0].run(call)
-    assert y.is_contiguous()
     last.mul_(3)  # as torch.nn.LSTM allows
     assert_close(gradients(call, y.mul_(2)), expected)
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=name_of)
+def test_outputs_lie_in_a_row(row):
+    assert row[0].run(example(row[0], 3, 5, 6, **row[1]))[0].is_contiguous()
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)
@@ -111,6 +117,27 @@ def test_inputs_may_lie_in_memory_as_they_like(row):
     actual = torch.autograd.grad(y.sum(), parameters)  # an expanded gradient
     expected = torch.autograd.grad(reference_loop(plain)[0].sum(), parameters)
     assert_close(list(actual), list(expected))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
+@pytest.mark.parametrize("masked", [False, True])
+def test_incoming_gradients_may_lie_in_memory_as_they_like(row, masked):
+    """A loss may read a result through a transpose; its gradient then comes transposed too."""
+    if masked and not takes_masks(row[0]):
+        pytest.skip(reason="this kernel leaves masked calls to the reference")
+    call = example(row[0], 4, 5, 6, masked=masked, **row[1])
+    found = []
+    for run in (row[0].run, reference_loop):
+        results = run(call)
+        pulls = [
+            torch.linspace(-1, 1, value.numel()).view_as(value.mT.contiguous()).mT
+            for value in results
+        ]
+        assert not any(pull.is_contiguous() for pull in pulls)
+        given = [pull.clone() for pull in pulls]
+        found.append(torch.autograd.grad(results, leaves(call), pulls, allow_unused=True))
+        assert_close(pulls, given)
+    assert_close(*([value for value in values if value is not None] for values in found))
 
 
 @pytest.mark.parametrize("row", OWN, ids=name_of)

@@ -35,36 +35,6 @@ def test_blocks_of_any_size_give_the_same(monkeypatch, size, row):
         torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
 
 
-def penalty_gradients(run, call: KernelCall) -> list[Tensor]:
-    """Return the gradients of a norm of the gradients."""
-    y, last = run(call)
-    loss = y.square().sum() + last.sum()
-    first = torch.autograd.grad(loss, leaves(call), create_graph=True)
-    penalty = sum(gradient.square().sum() for gradient in first)
-    return list(torch.autograd.grad(penalty, leaves(call), allow_unused=True))
-
-
-@pytest.mark.parametrize("row", OWN, ids=name_of)
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients_may_be_differentiated(row, masked):
-    call = double_example(row, 2, 5, 4, masked=masked)
-    expected = penalty_gradients(reference_loop, call)
-    for actual, reference in zip(penalty_gradients(row[0].run, call), expected, strict=True):
-        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("row", PLAIN, ids=name_of)
-def test_gradients_may_be_vectorised(row):
-    call = double_example(row, 2, 5, 4)
-    found = []
-    for run in (row[0].run, reference_loop):
-        y, _ = run(call)
-        pulls = torch.linspace(-1, 1, 3 * y.numel(), dtype=y.dtype).view(3, *y.shape)
-        found.append(torch.autograd.grad(y, leaves(call), pulls, is_grads_batched=True))
-    for actual, reference in zip(*found, strict=True):
-        torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
-
-
 @pytest.mark.parametrize("row", OWN, ids=name_of)
 @pytest.mark.parametrize("frozen", ["parameters", "inputs"])
 def test_leaves_without_gradients_are_left_out(row, frozen):

@@ -78,3 +78,17 @@ def test_targets_are_masked_by_step_or_by_value():
         assert SequenceBatch(**parts, y_mask=known).y_mask.shape == shape
     with pytest.raises(ShapeError, match=r"y_mask has shape \(4, 3, 2\), expected \(4, 3, 5\)"):
         SequenceBatch(**parts, y_mask=torch.ones(4, 3, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sizes"), [(1, [1] * 4), (12, [2, 2]), (18, [3, 1]), (99, [4])]
+)
+def test_pieces_are_slices_of_few_numbers(monkeypatch, numbers, sizes):
+    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    whole = batch()
+    found = list(whole.pieces())
+    assert [len(piece) for _, piece in found] == sizes
+    assert [first for first, _ in found] == [sum(sizes[:n]) for n in range(len(sizes))]
+    assert all(piece.x.data_ptr() == whole.x[first].data_ptr() for first, piece in found)
+    assert not list(whole[:0].pieces())
+    assert whole.tensors().keys() == {"x", "y", "dt", "mask"}

@@ -14,6 +14,7 @@ from tauflow.errors import ArgumentError
 from .base import Hoisted
 from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
+from .gated_fields import towards
 from .initialise import Generator, torch_uniform_
 from .polynomial_memory import laguerre, scaled_legendre_flow, zero_order_hold
 
@@ -185,4 +186,4 @@ class HiPPOCell(AbstractGapFeatureCell):
     @staticmethod
     def _gated(h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B N"]:
         candidate, gate = gates.chunk(2, dim=-1)
-        return torch.lerp(h, torch.tanh(candidate), torch.sigmoid(gate))
+        return towards(h, torch.tanh(candidate), torch.sigmoid(gate))

@@ -54,7 +54,8 @@ class ODELSTMCell(AbstractHoistedCell):
     Differs from the paper: its forget bias is 1, that of the TensorFlow code 3, that of the PyTorch
     code 0. Algorithm 1 starts from the old h, as the first form; Table 1 has the second. The
     PyTorch code's adaptive solver hands the rows of a batch each other's gaps; here every row has
-    its own gap and its own steps.
+    its own gap and its own steps. That code's cell solves with dopri5 by default, the second form
+    here with three steps of rk4, which need no extra; ``solver="dopri5"`` brings it back.
 
     Args:
         input_size: features D per time point.

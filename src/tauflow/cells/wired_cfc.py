@@ -117,8 +117,8 @@ class WiredCfCCell(AbstractCell):
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
         """Return the states of the motor neurons."""
-        last = list(self.split_state(h).values())[-1]
-        return last[..., : self.output_size]
+        first = self.state_size - list(self.state_parts.values())[-1]
+        return h[..., first : first + self.output_size]  # one view, which may be changed in place
 
 
 def _layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str, Tensor]]:

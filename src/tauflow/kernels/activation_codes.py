@@ -62,6 +62,14 @@ def code_of(activation: Activation) -> Phi | None:
         return None
 
 
+_FUNCTIONS = {phi: activation for activation, phi in _CODES.items()}
+
+
+def function_of(phi: Phi) -> Activation:
+    """Return the activation itself, from :func:`code_of`."""
+    return _FUNCTIONS[phi]
+
+
 _NUMBERS = {activation: number for number, activation in enumerate(_CODES)}
 _ACTIVATIONS = tuple(_CODES)
 _PHIS = tuple(_CODES.values())

@@ -1,22 +1,25 @@
 """Explicit flows over sequences on the CPU: CT-RNN, ODE-RNN, neural ODE."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tauflow.cells.activations import Activation
 from tauflow.cells.ct_rnn import CTRNNCell
-from tauflow.solvers import TABLEAUS
+from tauflow.solvers import TABLEAUS, ButcherTableau, integrate
 
-from .activation_codes import Phi, code_of
+from .activation_codes import Phi, code_of, function_of
 from .blas import find_blas
 from .cfc import loop_limits, needs_backward
+from .cpu_arrays import as_array, carried, written
 from .flow_arrays import FlowMemory, Steps, flow_gradients, flow_memory, make_field, make_steps
 from .numba_threads import run_slices
+from .replay import must_replay, replay
 from .spec import KernelCall
 
 
@@ -44,7 +47,7 @@ def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
     assert phi is not None
     drive, span = cell.hoist(call.x, call.dt).per_step
     scale = torch.ones_like(cell.b) if cell.s is None else cell.s
-    run = FlowRun(phi, cell.damping, make_steps(TABLEAUS[cell.solver], cell.substeps, cell.clip))
+    run = FlowRun.of(phi, cell.damping, cell.solver, cell.substeps, cell.clip)
     delta = (span / cell.substeps).squeeze(-1)
     leaves = (drive.transpose(0, 1), delta, call.h, cell.W_h, scale)
     mask = None if call.mask is None else call.mask.T
@@ -58,7 +61,24 @@ class FlowRun:
 
     phi: Phi
     damping: float
+    tableau: ButcherTableau
     steps: Steps
+
+    @classmethod
+    def of(
+        cls, phi: Phi, damping: float, solver: str, substeps: int, clip: float | None = None
+    ) -> "FlowRun":
+        """Return a run of a solver by name."""
+        tableau = TABLEAUS[solver]
+        return cls(phi, damping, tableau, make_steps(tableau, substeps, clip))
+
+    def cover(self, field: Callable[[Tensor], Tensor], h: Tensor, delta: Tensor) -> Tensor:
+        """Return the state after a gap of sub-steps ``delta``, (B, 1), by plain operations."""
+        for _ in range(self.steps.substeps):
+            h = integrate(field, h, delta, tableau=self.tableau, substeps=1)
+            if math.isfinite(self.steps.clip):
+                h = h.clamp(-self.steps.clip, self.steps.clip)
+        return h
 
 
 @cache
@@ -102,7 +122,6 @@ class FlowLoop(torch.autograd.Function):
         T, B, N = drive.shape
         memory = flow_memory(run.steps, T if keep else 1, B, N, N)
         y, states = drive.new_empty(T, B, N), h.clone(memory_format=torch.contiguous_format)
-        lengths = delta.T.contiguous()
         valid = torch.empty(0, 0, dtype=torch.bool) if mask is None else mask.contiguous()
         run_slices(
             _loops().flow_sequence_forward,
@@ -111,27 +130,30 @@ class FlowLoop(torch.autograd.Function):
             make_field(run.phi, run.damping, W_h, None, None, scale),
             run.steps,
             memory.tape(),
-            *(t.detach().contiguous().numpy() for t in (drive, lengths, valid)),
-            drive.new_empty(len(run.steps.b), B, N).numpy(),
-            states.detach().numpy(),
-            y.numpy(),
+            *(as_array(tensor) for tensor in (drive, delta.T, valid)),
+            *(written(tensor) for tensor in (drive.new_empty(len(run.steps.b), B, N), states, y)),
         )
         if keep:
             ctx.run = run
-            ctx.save_for_backward(lengths, valid, W_h, scale, *memory)
+            start = h if ctx.needs_input_grad[5] else h.clone()  # the caller's, who may change it
+            ctx.save_for_backward(valid, drive, delta, start, W_h, scale, *memory)
             ctx.set_materialize_grads(False)
         return y, states
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, pulls: Tensor | None, last: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        lengths, valid, W_h, scale, at, f = ctx.saved_tensors
+        valid, *inputs, at, f = ctx.saved_tensors
         run: FlowRun = ctx.run
+        if must_replay(incoming):
+            found = replay(partial(_plain, run, valid), inputs, ctx.needs_input_grad[3:], incoming)
+            return None, None, None, *found
+        _, delta, _, W_h, scale = inputs
+        pulls, last = incoming
         memory = FlowMemory(at, f)
         T, _, B, N = at.shape
-        pulls = at.new_zeros(T, B, N) if pulls is None else pulls.contiguous()
-        carry = at.new_zeros(B, N) if last is None else last.clone()
+        pulls = at.new_zeros(T, B, N) if pulls is None else pulls
+        carry = carried(last, at[0, 0])
         gradients = flow_gradients(memory, deep=False, wants_delta=ctx.needs_input_grad[4])
         run_slices(
             _loops().flow_sequence_backward,
@@ -141,13 +163,33 @@ class FlowLoop(torch.autograd.Function):
             run.steps,
             memory.tape(),
             gradients.deltas(),
-            lengths.numpy(),
-            valid.numpy(),
-            pulls.numpy(),
-            carry.numpy(),
-            at.new_empty(len(run.steps.b), B, N).numpy(),
-            at.new_empty(B, N).numpy(),
+            *(as_array(tensor) for tensor in (delta.T, valid, pulls)),
+            written(carry),
+            written(at.new_empty(len(run.steps.b), B, N)),
+            written(at.new_empty(B, N)),
         )
         to_W, _, _, to_scale = gradients.of_parameters(memory)
         to_delta = gradients.delta if ctx.needs_input_grad[4] else None
         return None, None, None, gradients.of_drive(), to_delta, carry, to_W, to_scale
+
+
+def _plain(
+    run: FlowRun,
+    valid: Tensor,
+    drive: Tensor,
+    delta: Tensor,
+    h: Tensor,
+    W_h: Tensor,
+    scale: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the results of the loop through operations that autograd knows."""
+    phi, states = function_of(run.phi), []
+    for t in range(drive.shape[0]):
+
+        def field(at: Tensor, drive: Tensor = drive[t]) -> Tensor:
+            return scale * phi(drive + at @ W_h.T) - run.damping * at
+
+        after = run.cover(field, h, delta[:, t, None])
+        h = torch.where(valid[t, :, None], after, h) if valid.numel() else after
+        states.append(h)
+    return torch.stack(states), h

@@ -15,6 +15,7 @@ from torch import Tensor
 from tauflow.solvers import ButcherTableau
 
 from .activation_codes import Phi
+from .cpu_arrays import as_array, written
 from .numba_threads import slice_count
 from .workspace import empty
 
@@ -123,7 +124,7 @@ def make_field(
         b_2 if b_2 is not None else none,
         none if deep else scale,
     )
-    return Field(numbers, *(tensor.detach().contiguous().numpy() for tensor in tensors))
+    return Field(numbers, *(as_array(tensor) for tensor in tensors))
 
 
 class FlowMemory(NamedTuple):
@@ -134,7 +135,7 @@ class FlowMemory(NamedTuple):
 
     def tape(self) -> FlowTape:
         """Return the arrays."""
-        return FlowTape(self.at.numpy(), self.f.numpy())
+        return FlowTape(written(self.at), written(self.f))
 
 
 def flow_memory(steps: Steps, kept: int, batch: int, neurons: int, width: int) -> FlowMemory:
@@ -156,7 +157,7 @@ class FlowGradients(NamedTuple):
 
     def deltas(self) -> FlowDeltas:
         """Return the arrays."""
-        return FlowDeltas(*(tensor.numpy() for tensor in self))
+        return FlowDeltas(*(written(tensor) for tensor in self))
 
     def of_drive(self) -> Tensor:
         """Return the gradient of the drive, (T, B, H)."""

@@ -2,20 +2,24 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from tauflow.cells.ltc import LTCCell
 from tauflow.solvers import TABLEAUS
 
+from .cfc import needs_backward
+from .cpu_arrays import as_array, carried, written
 from .cpu_limits import cpu_limits
 from .flow_arrays import Steps, make_steps
 from .ltc_layout import Layout, layout_of
+from .ltc_plain import LTCRun, plain_ltc
 from .numba_threads import run_slices, slice_count
+from .replay import must_replay, replay
 from .spec import KernelCall
 from .workspace import empty
 
@@ -47,18 +51,21 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         cell.positive(cell.C),
     )
     steps = None if cell.solver == "fused" else make_steps(TABLEAUS[cell.solver], cell.substeps)
-    run = _Run(cell.substeps, steps, layout_x, layout, _mask(call))
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        states, last = _CompiledLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
-    else:
+    run = _Run(cell.solver, cell.substeps, steps, layout_x, layout, _mask(call))
+    if not needs_backward(*inputs):
         states, last, _, _ = _forward(run, *inputs, keep=False, keep_slopes=False)
-    return cell.readout(states), last
+        return cell.readout(states), last
+    states, last = _CompiledLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
+    y = cell.readout(states)
+    # without a map it is a view of the states, which are kept, and the caller may change the result
+    return y.clone() if cell.output_mapping == "none" else y, last
 
 
 @dataclass(frozen=True)
 class _Run:
     """What a run needs besides tensors with gradients."""
 
+    solver: str
     substeps: int
     explicit: Steps | None  # of an explicit solver
     layout_x: Layout
@@ -143,18 +150,14 @@ def _forward(
     run_slices(
         run.loops()[0],
         B,
-        *_arrays(u, h, delta, run.mask),
+        *map(as_array, (u, h, delta, run.mask)),
         *forward_side(weights_x, run.layout_x),
         *forward_side(weights, run.layout),
-        *_arrays(leak, C),
+        *map(as_array, (leak, C)),
         *run.method,
-        *_arrays(states, kept, slopes),
+        *map(written, (states, kept, slopes)),
     )
     return states, states[:, -1].clone(), kept, slopes
-
-
-def _arrays(*tensors: Tensor) -> list[Any]:
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 def forward_side(weights: Tensor, layout: Layout) -> tuple[Any, ...]:
@@ -178,33 +181,37 @@ class _CompiledLTC(torch.autograd.Function):
     def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         keep_slopes = inputs[2].requires_grad or run.explicit is not None
         states, last, kept, slopes = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
-        u, _, delta, weights_x, weights, _, C = inputs
-        ctx.save_for_backward(u, delta, weights_x, weights, C, states, kept, slopes)
+        u, h, *others = inputs
+        start = h if ctx.needs_input_grad[2] else h.clone()  # the caller's, who may change it
+        ctx.save_for_backward(u, start, *others, states, kept, slopes)
         ctx.run = run
         ctx.set_materialize_grads(False)
         return states, last
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g_states: Tensor | None, g_last: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
         run: _Run = ctx.run
-        u, delta, weights_x, weights, C, states, kept, slopes = ctx.saved_tensors
+        *inputs, states, kept, slopes = ctx.saved_tensors
+        if must_replay(pulls):
+            return None, *replay(partial(_plain, run), inputs, ctx.needs_input_grad[1:], pulls)
+        u, _, delta, weights_x, weights, _, C = inputs
+        g_states, g_last = pulls
         (B, T, N), slices = states.shape, slice_count(states.shape[0])
         g_states = torch.zeros_like(states) if g_states is None else g_states
-        g_h = u.new_zeros(B, N) if g_last is None else g_last.clone()
+        g_h = carried(g_last, states[:, 0])
         g_u, g_delta = torch.empty_like(u, memory_format=torch.contiguous_format), u.new_empty(B, T)
         g_weights_x = u.new_zeros(slices, *weights_x.shape)
         g_weights, g_neurons = u.new_zeros(slices, *weights.shape), u.new_zeros(slices, 3, N)
         run_slices(
             run.loops()[1],
             B,
-            *_arrays(u, delta, run.mask),
+            *map(as_array, (u, delta, run.mask)),
             *_backward_side(weights_x, run.layout_x),
             *_backward_side(weights, run.layout),
-            *_arrays(C),
+            as_array(C),
             *run.method,
-            *_arrays(states, kept, slopes, g_states, g_h, g_u, g_delta),
-            *_arrays(g_weights_x, g_weights, g_neurons),
+            *map(as_array, (states, kept, slopes, g_states)),
+            *map(written, (g_h, g_u, g_delta, g_weights_x, g_weights, g_neurons)),
         )
         g_neuron = g_neurons.sum(0)
         return (
@@ -224,3 +231,20 @@ def _summed(g_slices: Tensor, weights: Tensor) -> Tensor:
     sigma, _, w, _ = weights
     g_sigma, g_mu, g_w, g_E = g_slices.sum(0)
     return torch.stack((-w * g_sigma, -w * sigma * g_mu, g_w, w * g_E))
+
+
+def _plain(
+    run: _Run,
+    u: Tensor,
+    h: Tensor,
+    delta: Tensor,
+    weights_x: Tensor,
+    weights: Tensor,
+    leak: Tensor,
+    C: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the results of the loop through operations that autograd knows."""
+    plain = LTCRun(run.substeps, run.mask if run.mask.numel() else None, run.solver)
+    D, N = u.shape[2], h.shape[1]
+    matrices = run.layout_x.matrices(weights_x, D, N), run.layout.matrices(weights, N, N)
+    return plain_ltc(plain, u, h, delta, *matrices, leak, C)

@@ -44,6 +44,14 @@ class Layout:
     backward_index: Tensor | None = None
     to_forward: Tensor | None = None
 
+    def matrices(self, weights: Tensor, sources: int, targets: int) -> Tensor:
+        """Return weights (4, K), in backward order if packed, as matrices (4, sources, targets)."""
+        if self.backward_index is not None:
+            entries = sources * targets
+            table = weights.new_zeros(4, entries + 1)  # the last one is where none is
+            weights = table.index_add(1, self.backward_index, weights)[:, :entries].contiguous()
+        return weights.view(4, sources, targets)
+
 
 _NOTHING = np.empty(0, np.uint32)
 _DENSE = Layout((_NOTHING,) * 4, (_NOTHING,) * 4)

@@ -1,19 +1,22 @@
 """The neuronal LTC on the CPU: what is served, and the gradient around the compiled loops."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.solvers import integrate_semilinear
 
-from .activation_codes import Phi, code_of
+from .activation_codes import Phi, code_of, function_of
 from .blas import find_blas
 from .cfc import loop_limits, needs_backward
+from .cpu_arrays import as_array, carried, written
 from .numba_threads import run_slices, slice_count
+from .replay import must_replay, replay
 from .spec import KernelCall
 from .workspace import empty
 
@@ -72,10 +75,6 @@ def _mask(call: KernelCall) -> Tensor:
     return call.mask.contiguous()
 
 
-def _arrays(*tensors: Tensor) -> list[Any]:
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
-
-
 def _forward(
     run: _Run,
     drive: Tensor,
@@ -103,9 +102,9 @@ def _forward(
         B,
         find_blas(),
         run.phi,
-        *_arrays(drive, delta, run.mask, W_h, b, A, leak),
+        *map(as_array, (drive, delta, run.mask, W_h, b, A, leak)),
         run.substeps,
-        *_arrays(states, f, out),
+        *map(written, (states, f, out)),
     )
     return out, out[-1].clone(), states, f
 
@@ -116,24 +115,28 @@ class _FusedNeuronal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: _Run, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         out, last, states, f = _forward(run, *inputs, keep=True)
-        _, _, delta, W_h, _, A, leak = inputs
-        ctx.save_for_backward(delta, W_h, A, leak, states, f)
+        drive, h, *others = inputs
+        start = h if ctx.needs_input_grad[2] else None  # else the first of the states serves
+        ctx.save_for_backward(drive, start, *others, states, f)
         ctx.run = run
         ctx.set_materialize_grads(False)
         return out, last
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g_out: Tensor | None, g_last: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
         from .numba_ltc_neuronal import neuronal_backward
         from .numba_math import announce
 
-        announce("neuronal LTC", neuronal_backward)
         run: _Run = ctx.run
-        delta, W_h, A, leak, states, f = ctx.saved_tensors
+        drive, start, delta, W_h, b, A, leak, states, f = ctx.saved_tensors
+        if must_replay(pulls):
+            inputs = (drive, states[0] if start is None else start, delta, W_h, b, A, leak)
+            return None, *replay(partial(_plain, run), inputs, ctx.needs_input_grad[1:], pulls)
+        announce("neuronal LTC", neuronal_backward)
+        g_out, g_last = pulls
         (B, T), N = delta.shape, W_h.shape[0]
         g_out = f.new_zeros(T, B, N) if g_out is None else g_out
-        g_h = f.new_zeros(B, N) if g_last is None else g_last.contiguous().clone()
+        g_h = carried(g_last, states[0])
         g_z, g_delta = empty(*f.shape), f.new_empty(B, T)
         g_neurons = f.new_zeros(slice_count(B), 2, N, dtype=torch.float64)  # sums over all steps
         run_slices(
@@ -141,11 +144,37 @@ class _FusedNeuronal(torch.autograd.Function):
             B,
             find_blas(),
             run.phi,
-            *_arrays(delta, run.mask, W_h, A, leak),
+            *map(as_array, (delta, run.mask, W_h, A, leak)),
             run.substeps,
-            *_arrays(states, f, g_out, g_h, g_z, g_delta, g_neurons),
+            *map(as_array, (states, f, g_out)),
+            *map(written, (g_h, g_z, g_delta, g_neurons)),
         )
         g_drive = g_z.view(T, run.substeps, B, N).sum(1)
         g_A, g_leak = g_neurons.sum(0).to(f.dtype)
         g_W = g_z.view(-1, N).T @ states[:-1].view(-1, N)
         return None, g_drive, g_h, g_delta, g_W, g_drive.sum((0, 1)), g_A, g_leak
+
+
+def _plain(
+    run: _Run,
+    drive: Tensor,
+    h: Tensor,
+    delta: Tensor,
+    W_h: Tensor,
+    b: Tensor,
+    A: Tensor,
+    leak: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the results of the loop through operations that autograd knows."""
+    phi, out = function_of(run.phi), []
+    for t in range(drive.shape[0]):
+
+        def terms(at: Tensor, drive: Tensor = drive[t] + b) -> tuple[Tensor, Tensor]:
+            f = phi(drive + at @ W_h.T)
+            return f * A, leak + f
+
+        gap = delta[:, t, None] * run.substeps
+        after = integrate_semilinear(terms, h, gap, solver="fused", substeps=run.substeps)
+        h = torch.where(run.mask[:, t, None], after, h) if run.mask.numel() else after
+        out.append(h)
+    return torch.stack(out), h

@@ -1,18 +1,19 @@
 """ODE-LSTM over sequences on the CPU, in both published forms."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from tauflow.cells.gated import lstm_update
 from tauflow.cells.ode_lstm import ODELSTMCell
-from tauflow.solvers import TABLEAUS
 
 from .activation_codes import code_of
 from .blas import find_blas
-from .cfc import as_array, loop_limits, needs_backward
+from .cfc import loop_limits, needs_backward
+from .cpu_arrays import as_array, carried, written
 from .flow import FlowRun, flow_limits
 from .flow_arrays import (
     Field,
@@ -21,9 +22,9 @@ from .flow_arrays import (
     flow_gradients,
     flow_memory,
     make_field,
-    make_steps,
 )
 from .numba_threads import run_slices
+from .replay import must_replay, replay
 from .spec import KernelCall
 
 
@@ -58,6 +59,18 @@ class Parameters(NamedTuple):
         deep = None if self.driven else self.W_2
         return make_field(run.phi, run.damping, self.W_1, deep, self.b_2, self.scale)
 
+    def plain_flow(
+        self, run: FlowRun, h: Tensor, u: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return where the flow starts and its field, given the state and what the memory shows."""
+        if not self.driven:
+            return (
+                u,
+                lambda at: torch.tanh(at @ self.W_1.T + self.drive_bias) @ self.W_2.T + self.b_2,
+            )
+        drive = u @ self.drive.T + self.drive_bias
+        return h, lambda at: self.scale * torch.tanh(drive + at @ self.W_1.T) - run.damping * at
+
     def lstm(self) -> LSTMWeights:
         """Return the memory's weights; its biases came with the input."""
         rows = self.recurrent.shape[0]
@@ -82,13 +95,15 @@ def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
         parameters = Parameters(
             cell.W_h, none.view(0, 0), cell.b_1, cell.W_1, none, cell.W_2, cell.b_2
         )
-    run = FlowRun(phi, damping, make_steps(TABLEAUS[cell.solver], cell.substeps))
+    run = FlowRun.of(phi, damping, cell.solver, cell.substeps)
     h, c = call.h.split(cell.hidden_size, dim=-1)
     delta = (dt / cell.substeps).squeeze(-1)
     leaves = (gates.transpose(0, 1), delta, h, c, *parameters)
     mask = None if call.mask is None else call.mask.T
     y, h, c = ODELSTMLoop.apply(run, needs_backward(*leaves), mask, *leaves)  # type: ignore[no-untyped-call]
-    return y.transpose(0, 1).contiguous(), torch.cat([h, c], dim=-1)
+    # a copy for one sequence or step too: the states are kept, and the caller may change the result
+    y = y.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    return y, torch.cat([h, c], dim=-1)
 
 
 @cache
@@ -133,14 +148,14 @@ class ODELSTMLoop(torch.autograd.Function):
         T, B, _ = gates.shape
         N, width = h.shape[1], parameters.W_1.shape[0]
         memory = flow_memory(run.steps, T if keep else 1, B, N, width)
-        gates = gates.clone(memory_format=torch.contiguous_format)
+        blocks = gates.clone(memory_format=torch.contiguous_format)
         u, y, cells = (
             gates.new_empty(T, B, N),
             gates.new_empty(T, B, N),
             gates.new_empty(T + 1, B, N),
         )
         cells[0] = c
-        states, lengths = h.clone(memory_format=torch.contiguous_format), delta.T.contiguous()
+        states = h.clone(memory_format=torch.contiguous_format)
         valid = torch.empty(0, 0, dtype=torch.bool) if mask is None else mask.contiguous()
         run_slices(
             _loops().ode_lstm_forward,
@@ -150,39 +165,42 @@ class ODELSTMLoop(torch.autograd.Function):
             run.steps,
             memory.tape(),
             parameters.lstm(),
-            as_array(gates),
-            as_array(u),
-            gates.new_empty(B, width).numpy(),
-            as_array(lengths),
+            written(blocks),
+            written(u),
+            written(gates.new_empty(B, width)),
+            as_array(delta.T),
             as_array(valid),
-            gates.new_empty(len(run.steps.b), B, N).numpy(),
-            as_array(cells),
-            as_array(states),
-            as_array(y),
+            written(gates.new_empty(len(run.steps.b), B, N)),
+            written(cells),
+            written(states),
+            written(y),
         )
         if keep:
             ctx.run = run
-            ctx.save_for_backward(h, y, lengths, valid, gates, u, cells, *memory, *tensors)
+            start = h if ctx.needs_input_grad[5] else h.clone()  # the caller's, who may change it
+            before = c if ctx.needs_input_grad[6] else None  # else the first of the cells serves
+            kept = (valid, y, blocks, u, cells, *memory)
+            ctx.save_for_backward(*kept, gates, delta, start, before, *tensors)
             ctx.set_materialize_grads(False)
         return y, states, cells[-1].clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, pulls: Tensor | None, last: Tensor | None, c_last: Tensor | None
-    ) -> tuple[Any, ...]:
+    def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        h, y, lengths, valid, gates, u, cells, at, f, *tensors = ctx.saved_tensors
+        valid, y, blocks, u, cells, at, f, gates, delta, h, c, *tensors = ctx.saved_tensors
         run: FlowRun = ctx.run
+        if must_replay(incoming):
+            inputs = (gates, delta, h, cells[0] if c is None else c, *tensors)
+            found = replay(partial(_plain, run, valid), inputs, ctx.needs_input_grad[3:], incoming)
+            return None, None, None, *found
         parameters, memory = Parameters(*tensors), FlowMemory(at, f)
+        pulls, last, c_last = incoming
         T, B, N = y.shape
-        pulls = torch.zeros_like(y) if pulls is None else pulls.contiguous()
-        carry, c_carry = (
-            at.new_zeros(B, N) if pull is None else pull.clone() for pull in (last, c_last)
-        )
+        pulls = torch.zeros_like(y) if pulls is None else pulls
+        carry, c_carry = carried(last, y[0]), carried(c_last, y[0])
         driven, wants_delta = parameters.driven, ctx.needs_input_grad[4]
         flow = flow_gradients(memory, deep=not driven, wants_delta=wants_delta)
-        to_gates, to_drive = torch.empty_like(gates), at.new_empty(T, B, f.shape[-1])
+        to_gates, to_drive = torch.empty_like(blocks), at.new_empty(T, B, f.shape[-1])
         run_slices(
             _loops().ode_lstm_backward,
             B,
@@ -192,18 +210,18 @@ class ODELSTMLoop(torch.autograd.Function):
             memory.tape(),
             flow.deltas(),
             parameters.lstm(),
-            as_array(gates),
+            as_array(blocks),
             as_array(cells),
-            as_array(to_gates),
-            as_array(to_drive),
-            at.new_empty(B, N).numpy(),
-            as_array(lengths),
+            written(to_gates),
+            written(to_drive),
+            written(at.new_empty(B, N)),
+            as_array(delta.T),
             as_array(valid),
             as_array(pulls),
-            as_array(carry),
-            as_array(c_carry),
-            at.new_empty(len(run.steps.b), B, N).numpy(),
-            at.new_empty(B, N).numpy(),
+            written(carry),
+            written(c_carry),
+            written(at.new_empty(len(run.steps.b), B, N)),
+            written(at.new_empty(B, N)),
         )
         before = torch.cat([h.unsqueeze(0), y[:-1]])
         to_W_1, to_W_2, to_b_2, to_scale = flow.of_parameters(memory)
@@ -222,3 +240,26 @@ class ODELSTMLoop(torch.autograd.Function):
             to_W_2,
             to_b_2,
         )
+
+
+def _plain(
+    run: FlowRun,
+    valid: Tensor,
+    gates: Tensor,
+    delta: Tensor,
+    h: Tensor,
+    c: Tensor,
+    *tensors: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the results of the loop through operations that autograd knows."""
+    parameters, states = Parameters(*tensors), []
+    for t in range(gates.shape[0]):
+        fresh, u = lstm_update(gates[t] + h @ parameters.recurrent.T, c)
+        start, field = parameters.plain_flow(run, h, u)
+        after = run.cover(field, start, delta[:, t, None])
+        if valid.numel():
+            going = valid[t, :, None]
+            after, fresh = torch.where(going, after, h), torch.where(going, fresh, c)
+        h, c = after, fresh
+        states.append(h)
+    return torch.stack(states), h, c

@@ -20,8 +20,8 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .blas import find_blas
-from .cfc import as_weights, core_form, core_memory, core_parameters
 from .cfc_arrays import form_numbers
+from .cfc_core import as_weights, core_form, core_memory, core_parameters
 from .ltc import forward_side, leak_terms, synapse_weights
 from .ltc_layout import layout_of
 from .pick import pick

@@ -84,7 +84,8 @@ def forward(form: Form, inputs: Inputs, *, keep: bool) -> tuple[Tensor, Tensor, 
         if valid is not None:
             torch.where(valid[t], after, h, out=after)
         h = after
-    y = states[1:].transpose(0, 1).contiguous()
+    # a copy for one sequence too: the states are kept, and the caller may change the result
+    y = states[1:].transpose(0, 1).clone(memory_format=torch.contiguous_format)
     return y, h.clone(), Kept(states, z[:-1], z[-1], closed.p)
 
 

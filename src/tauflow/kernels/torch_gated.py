@@ -21,21 +21,37 @@ def gated_limits(call: KernelCall) -> str | None:
     return None
 
 
-def _features(call: KernelCall) -> Tensor:
+def _operands(call: KernelCall) -> tuple[Tensor, list[Tensor]]:
+    """Return what the operator reads, (B, T, F), and the parts of the state, (1, B, N) each.
+
+    Both are in the dtype of x, by which torch chooses its operator: under autocast gaps and states
+    have more digits, which the operator would round itself.
+    """
     cell = call.cell
     assert isinstance(cell, AbstractGatedCell)
-    return cell.features(call.x, call.dt)
+    features, h = (part.to(call.x.dtype) for part in (cell.features(call.x, call.dt), call.h))
+    parts = h.unsqueeze(0).split(cell.hidden_size, dim=-1)
+    return features, [part.contiguous() for part in parts]
+
+
+def _keeps_for_backward(call: KernelCall) -> bool:
+    """Whether the operator is to keep what a backward pass reads.
+
+    In evaluation mode too: without it cuDNN refuses the backward pass. There is no dropout inside
+    that it could switch on.
+    """
+    return call.cell.training or torch.is_grad_enabled()
 
 
 def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LSTMCell` with ``torch.lstm``."""
     cell = call.cell
     assert isinstance(cell, LSTMCell)
-    h, c = (part.unsqueeze(0) for part in call.h.split(cell.hidden_size, dim=-1))
+    features, state = _operands(call)
     bias = cell.input_bias()
     weights = [cell.W_x, cell.W_h, bias, torch.zeros_like(bias)]
-    state = [h.contiguous(), c.contiguous()]
-    y, h, c = torch.lstm(_features(call), state, weights, True, 1, 0.0, cell.training, False, True)
+    keeps = _keeps_for_backward(call)
+    y, h, c = torch.lstm(features, state, weights, True, 1, 0.0, keeps, False, True)
     return y, torch.cat([h[0], c[0]], dim=-1)
 
 
@@ -58,6 +74,7 @@ def run_elman(call: KernelCall) -> tuple[Tensor, Tensor]:
 def _single_state(
     operator: Callable[..., tuple[Tensor, Tensor]], call: KernelCall, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    h = call.h.unsqueeze(0).contiguous()
-    y, h = operator(_features(call), h, weights, True, 1, 0.0, call.cell.training, False, True)
+    features, (h,) = _operands(call)
+    keeps = _keeps_for_backward(call)
+    y, h = operator(features, h, weights, True, 1, 0.0, keeps, False, True)
     return y, h[0]

@@ -13,16 +13,15 @@ it is made for as many sub-steps at once as the memory set aside holds, and the 
 time is one product with it per sub-step.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tauflow.cells.ltc import LTCCell, synaptic
-from tauflow.solvers import integrate_semilinear
+from tauflow.cells.ltc import LTCCell
 
 from .ltc import leak_terms, mapped_input
+from .ltc_plain import LTCRun, plain_ltc
 from .replay import must_replay, replay
 from .spec import KernelCall
 from .steps import step_by_step
@@ -67,14 +66,6 @@ def _is_short(call: KernelCall) -> bool:
     assert isinstance(call.cell, LTCCell)
     sub_steps = call.x.shape[1] * call.cell.substeps
     return sub_steps <= 12 and call.h.numel() * call.h.shape[1] < block_size(call.h)
-
-
-@dataclass(frozen=True)
-class LTCRun:
-    """What a run needs besides tensors with gradients."""
-
-    substeps: int
-    mask: Tensor | None
 
 
 class _Kept(NamedTuple):
@@ -140,37 +131,9 @@ def _forward(
             if keep:
                 v[k + 1] = now
         states[t] = now
-    return states.transpose(0, 1).contiguous(), now, _Kept(v, reciprocal, slopes)
-
-
-def plain_ltc(
-    run: LTCRun,
-    u: Tensor,
-    h: Tensor,
-    delta: Tensor,
-    weights_x: Tensor,
-    weights: Tensor,
-    leak: Tensor,
-    C: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return the potentials at every step and the last ones through plain operations."""
-    (sigma_x, mu_x, w_x, E_x), (sigma, mu, w, E) = weights_x, weights
-    states = []
-    for t in range(u.shape[1]):
-        drive_x, conductance_x = synaptic(u[:, t], w_x, mu_x, sigma_x, E_x)
-        fixed = drive_x + leak[0], conductance_x + leak[1]
-
-        def terms(v: Tensor, fixed: tuple[Tensor, Tensor] = fixed) -> tuple[Tensor, Tensor]:
-            drive, conductance = synaptic(v, w, mu, sigma, E)
-            return fixed[0] + drive, fixed[1] + conductance
-
-        gap = delta[:, t, None] * run.substeps
-        after = integrate_semilinear(
-            terms, h, gap, solver="fused", substeps=run.substeps, capacity=C
-        )
-        h = after if run.mask is None else torch.where(run.mask[:, t, None], after, h)
-        states.append(h)
-    return torch.stack(states, dim=1), h
+    # a copy for one sequence too, so that the caller may change the result
+    y = states.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    return y, now, _Kept(v, reciprocal, slopes)
 
 
 class _FusedLTC(torch.autograd.Function):

@@ -6,7 +6,8 @@ from torch import Tensor
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 
-from .cfc import core_limits, core_parameters
+from .cfc import core_limits
+from .cfc_core import core_parameters
 from .spec import KernelCall
 from .triton_cfc_operator import closed_form_sequence, encode_form
 from .triton_cfc_plan import PERSISTENT, precision_of, way_by_steps, why_not_persistent

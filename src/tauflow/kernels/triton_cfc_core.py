@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from .cfc import CoreDeltas, CoreMemory, CoreParameters
 from .cfc_arrays import Form
+from .cfc_core import CoreDeltas, CoreMemory, CoreParameters
 from .triton_cfc_plan import CorePlan
 
 

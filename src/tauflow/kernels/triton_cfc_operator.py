@@ -11,22 +11,22 @@ from torch import Tensor
 from tauflow.cells.cfc_heads import MODES, Backbone, ClosedFormHeads
 
 from .activation_codes import number_of, phi_of
-from .cfc import (
+from .cfc_arrays import Form
+from .cfc_core import (
     CoreDeltas,
     CoreMemory,
     CoreParameters,
+    batch_first,
     core_gradients,
     core_memory,
     first_rows,
     flat,
-    input_gradient,
     time_first,
 )
-from .cfc_arrays import Form
+from .cfc_plain import plain_closed_form
 from .replay import must_replay, replay
 from .triton_cfc_core import Core, Gradients, Memory, Results
 from .triton_cfc_launch import run_backward, run_forward
-from .triton_cfc_plain import plain_closed_form
 from .triton_limits import on_device
 
 _INPUTS = 15  # arguments that may have gradients
@@ -87,7 +87,7 @@ def closed_form_sequence(
         h: state before the first step, (B, N); its dtype is that of the results.
         dt: gaps, (B, T), float32.
         first, first_bias, deep, deep_bias, heads, heads_bias, rate, amplitude: the
-            :class:`~tauflow.kernels.cfc.CoreParameters`.
+            :class:`~tauflow.kernels.cfc_core.CoreParameters`.
         c, W_x, W_h, b: the memory before the first step, (B, N), and the parameters of its gates.
         mask: (B, T), false where a step keeps state and memory.
         form: the closed form, as :func:`encode_form` writes it.
@@ -98,8 +98,8 @@ def closed_form_sequence(
 
     Returns:
         The states (B, T, N), the last one and the last memory (B, N), and what the backward pass
-        reads: the :class:`~tauflow.kernels.cfc.CoreMemory`, gates and memories. What does not exist
-        is empty.
+        reads: the :class:`~tauflow.kernels.cfc_core.CoreMemory`, gates and memories. What does not
+        exist is empty.
     """
     parameters = CoreParameters(
         first, first_bias, deep, deep_bias, heads, heads_bias, rate, amplitude
@@ -263,7 +263,7 @@ def closed_form_sequence_backward(
         for g, p in zip(g_parameters, named, strict=False)
     )
     return [
-        input_gradient(g_x, T).contiguous() if wants_x else g_x,
+        batch_first(g_x, T).contiguous() if wants_x else g_x,
         g_h,
         g_dt,
         *found,
@@ -361,7 +361,7 @@ def _plain(options: Sequence[Any], mask: Tensor | None, *inputs: Tensor | None) 
     assert dt is not None
     present = [tensor for tensor in others if tensor is not None]
     parameters, memory = CoreParameters(*present[:8]), present[8:]
-    results = plain_closed_form(form, reads_state, mask, x, h, dt, parameters, memory)
+    results = plain_closed_form(_form(form), reads_state, mask, x, h, dt, parameters, memory)
     stored = inputs[1]
     assert stored is not None
     return tuple(result.to(stored.dtype) for result in results)

@@ -17,7 +17,7 @@ NEURONS = 256
 
 
 class Fixed(NamedTuple):
-    """Weights; see :class:`~tauflow.kernels.cfc.CoreParameters`."""
+    """Weights; see :class:`~tauflow.kernels.cfc_core.CoreParameters`."""
 
     recurrent: Tensor
     deep: Tensor

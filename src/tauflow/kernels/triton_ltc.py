@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell
 
+from .ltc_plain import LTCRun, plain_ltc
 from .replay import must_replay, replay
 from .spec import KernelCall
-from .torch_ltc import LTCRun, plain_ltc
 from .triton_limits import batch_tile, needs_backward, on_device, triton_limits
 from .triton_ltc_plan import StepPlan
 from .triton_sums import (

@@ -36,7 +36,7 @@ class Observations:
         seen = seen if inputs.observed is None else seen & inputs.observed
         total = inputs.dt.squeeze(-1).double().cumsum(dim=1)  # many small gaps add up
         first = total.gather(1, valid.int().argmax(dim=1, keepdim=True))
-        elapsed = (total - first).clamp(min=0).to(x.dtype)
+        elapsed = (total - first).clamp(min=0).to(inputs.dt.dtype)
         # Not a product with the mask: what was not measured may be NaN.
         return cls(torch.where(seen, x, torch.zeros_like(x)), seen, valid, elapsed)
 

@@ -119,10 +119,10 @@ def empty_state(inputs: SequenceInputs) -> Tensor:
 
 
 def absolute_times(inputs: SequenceInputs, t: Tensor | None) -> Tensor:
-    """Return the times of the samples, (B, T), in the dtype of x; zero where the mask is false."""
+    """Return the times of the samples, (B, T), in the dtype of gaps; 0 where the mask is false."""
     steps = inputs.x.shape[:2]
     gaps = inputs.dt.squeeze(-1)
-    times = gaps.cumsum(1) if t is None else t.reshape(steps).to(inputs.x.dtype)
+    times = gaps.cumsum(1) if t is None else t.reshape(steps).to(inputs.dt.dtype)
     return times if inputs.mask is None else times.masked_fill(~inputs.mask, 0.0)
 
 

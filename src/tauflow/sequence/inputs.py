@@ -24,7 +24,7 @@ class SequenceInputs:
 
     Args:
         x: (B, T, I), zero where the mask is false.
-        dt: (B, T, 1), zero where the mask is false.
+        dt: (B, T, 1), zero where the mask is false; see :func:`time_dtype`.
         mask: (B, T) bool, or ``None`` when every step is valid.
         observed: (B, T, I) bool, or ``None``.
         batched: whether the caller passed a batch axis.
@@ -118,10 +118,24 @@ def prepare(
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, observed, batched, packed)
 
 
+def autocasts(x: Tensor) -> bool:
+    """Whether operations on x run in mixed precision."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def time_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of gaps and states: that of x, but single precision at least in autocast.
+
+    Autocast is for products. A clock or a memory adds the rounding of half precision up over steps.
+    """
+    return torch.promote_types(x.dtype, torch.float32) if autocasts(x) else x.dtype
+
+
 def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
     """Raise unless the input has the dtype and device of the module's parameters."""
     own = next(module.parameters(), x)
-    if x.dtype is not own.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype is not own.dtype and not autocasts(x):
         raise DtypeError(
             f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "
             f"input with x.to({own.dtype}), or the module with .to({x.dtype})."
@@ -196,14 +210,14 @@ def _gaps(
     batched: bool,
     goes_on: bool,
 ) -> Tensor:
-    """Return the gaps, (B, T), in the dtype of x."""
-    steps = (x.shape[0], x.shape[1])
+    """Return the gaps, (B, T), in the dtype that goes with x."""
+    steps, dtype = (x.shape[0], x.shape[1]), time_dtype(x)
     if dt is not None and t is not None:
         raise ArgumentError(f"{where}: give dt (gaps) or t (absolute times), not both.")
     if t is not None:
         gaps = _gaps_from_t(where, t, steps, mask, batched, goes_on)
     elif isinstance(dt, Tensor) and dt.ndim > 0:
-        gaps = _per_step(where, "dt", dt, steps, batched)
+        gaps = _floating(_per_step(where, "dt", dt, steps, batched))
         if not _clearly_fine(gaps):
             _check_times(where, "dt", gaps, mask)
             _check_forward(where, "dt", gaps, mask)
@@ -218,19 +232,19 @@ def _gaps(
                 f"{where}: dt must be a number or a tensor of real numbers, got "
                 f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
             )
-        gaps = torch.as_tensor(gap, dtype=x.dtype, device=x.device)
+        gaps = torch.as_tensor(gap, dtype=dtype, device=x.device)
         gaps = gaps.expand(steps)
         if dt is not None:
             _check_times(where, "dt", gaps, None)
             _check_forward(where, "dt", gaps, None)
-    if gaps.dtype is x.dtype:
+    if gaps.dtype is dtype:
         return gaps
-    cast = gaps.to(x.dtype)
+    cast = gaps.to(dtype)
     bad = _first_bad(cast.isfinite(), mask)
     if bad is not None:
         raise TimeError(
             f"{where}: the gap {float(gaps[bad]):g} at sequence {bad[0]}, step {bad[1]} is too "
-            f"large for {x.dtype}. Choose a larger unit of time, or another dtype."
+            f"large for {dtype}. Choose a larger unit of time, or another dtype."
         )
     return cast
 
@@ -255,7 +269,9 @@ def _gaps_from_t(
         mask = None if mask is None else torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
     times = _per_step(where, "t", t, steps, batched)
     _check_times(where, "t", times, mask)
-    gaps = _gaps_from_times(times, mask)  # in t's own dtype: time stamps need the digits
+    # Differences first, as they are given: nanoseconds since 1970 have more digits than a float.
+    times = times if times.is_floating_point() else times.long()
+    gaps = _floating(_gaps_from_times(times, mask))
     _check_forward(where, "t", gaps, mask)
     return gaps[:, 1:] if goes_on else gaps
 
@@ -263,7 +279,7 @@ def _gaps_from_t(
 def _per_step(
     where: str, name: str, value: Tensor, steps: tuple[int, int], batched: bool
 ) -> Tensor:
-    """Return a (B, T), (B, T, 1) or unbatched tensor of times as floating-point (B, T)."""
+    """Return a (B, T), (B, T, 1) or unbatched tensor of times as (B, T)."""
     if not isinstance(value, Tensor) or value.dtype is torch.bool or value.is_complex():
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise DtypeError(f"{where}: {name} must be a tensor of real numbers, got {got}.")
@@ -276,18 +292,23 @@ def _per_step(
         if batched and tuple(value.shape) == steps[:1]:
             advice = f"For one gap per sequence use {name}[:, None].expand{steps}."
         raise shape_error(where, name, value, f"{symbols} = {lead}, or {(*lead, 1)}", advice)
-    value = value if value.is_floating_point() else value.double()
     return value if batched else value.unsqueeze(0)
+
+
+def _floating(value: Tensor) -> Tensor:
+    return value if value.is_floating_point() else value.double()
 
 
 def _gaps_from_times(t: Tensor, mask: Tensor | None) -> Tensor:
     """Return the time since the previous valid sample; 0 at the first."""
     if mask is None:
         return torch.diff(t, dim=1, prepend=t[:, :1])
-    known = torch.where(mask, t, torch.full_like(t, -torch.inf))
+    never = -torch.inf if t.is_floating_point() else torch.iinfo(t.dtype).min
+    known = torch.where(mask, t, torch.full_like(t, never))
     latest = torch.cummax(known, dim=1).values
-    previous = torch.cat([torch.full_like(t[:, :1], -torch.inf), latest[:, :-1]], dim=1)
-    return torch.where(mask & previous.isfinite(), t - previous, torch.zeros_like(t))
+    previous = torch.cat([torch.full_like(t[:, :1], never), latest[:, :-1]], dim=1)
+    begun = previous.isfinite() if t.is_floating_point() else previous != never
+    return torch.where(mask & begun, t - previous, torch.zeros_like(t))
 
 
 def _first_bad(good: Tensor, mask: Tensor | None) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
-from .inputs import Lengths, SequenceInputs, check_parameters, prepare
+from .inputs import Lengths, SequenceInputs, autocasts, check_parameters, prepare, time_dtype
 from .stream import Stream
 from .unroll import unroll
 
@@ -213,7 +213,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             dt = _gaps_reversed(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
-        start = cell.initial_state(_first_sample(x, mask)) if h is None else h
+        start = cell.initial_state(_first_sample(x, mask).to(time_dtype(x))) if h is None else h
         call = KernelCall(cell, x, start, dt, mask, observed)
         y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
         if self.proj_size:
@@ -247,9 +247,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             shape = expected if inputs.batched else expected[1:]
             raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
         same_device(where, inputs.x, hx=hx)
-        if torch.is_autocast_enabled(inputs.x.device.type):
-            state = state.to(inputs.x.dtype)
-        if state.dtype is not inputs.x.dtype:
+        if autocasts(inputs.x):
+            state = state.to(time_dtype(inputs.x))
+        elif state.dtype is not inputs.x.dtype:
             raise DtypeError(
                 f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. "
                 "Convert one of them."

@@ -18,6 +18,8 @@ Array = NDArray[Any]
 Gap = float | Tensor | Array
 Features = Tensor | Array | None
 
+_SERVED = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}
+
 
 class Stream:
     """The states of B sequences that go on sample by sample, and packed parameters.
@@ -58,6 +60,13 @@ class Stream:
         tensors = [*module.parameters(), *module.buffers()]
         if any(tensor.device.type != "cpu" for tensor in tensors):
             raise StreamError("a stream runs on the CPU. Move the module with .to('cpu').")
+        own = next(module.parameters(), torch.empty(0)).dtype
+        if own not in _SERVED:
+            raise StreamError(
+                f"a stream works on NumPy arrays, which have no {own}. Convert the module with "
+                ".to(torch.float32); float16 and float64 are served too."
+            )
+        self._dtype = np.dtype(_SERVED[own])
         self._watched = [tensor for tensor in tensors if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._watched]
         self._engines = [
@@ -67,8 +76,6 @@ class Stream:
         for engine, before in zip(self._engines, old, strict=False):
             engine.state = before.state
         self._projections = [p.weight.detach().numpy().copy() for p in module.projections]  # type: ignore[operator]
-        like = next(module.parameters(), torch.empty(0))
-        self._dtype = np.dtype(str(like.dtype).removeprefix("torch."))
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
         self._gaps = np.ones(self.batch_size, self._dtype)

@@ -54,7 +54,8 @@ def integrate_adaptive(
     Gradients reach ``h``, ``dt`` and whatever the field is made of. By default they run through the
     steps taken, with the step sizes held; with ``adjoint=True`` a second solve runs backwards,
     whose memory does not grow with the number of steps, and whose accuracy is that of the
-    tolerances. Flows that contract strongly may fail there, as they expand backwards.
+    tolerances. Flows that contract strongly may fail there, as they expand backwards. Gradients
+    taken with ``create_graph=True`` always run through the steps.
 
     Args:
         field: the vector field, mapping (B, S) to (B, S), each row to its own.

@@ -9,6 +9,9 @@ parameters follows the steps that (h, a) take but does not rule their size (Kidg
 it is summed over the batch as it arises. As a is linear in its end value, that is scaled to one:
 the absolute tolerance then means the same whatever the scale of the loss.
 
+Gradients that are to be differentiated themselves (``create_graph=True``) run through the steps of
+the solve instead, taken once more: the steps backwards leave no graph.
+
 Source: Chen et al. 2018, "Neural ordinary differential equations", section 2 and appendix B;
 Kidger, Chen & Lyons 2021, "Hey, that's not an ODE".
 """
@@ -19,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tauflow.errors import ArgumentError
 from tauflow.extras import require
@@ -42,14 +44,17 @@ class Backsolve(torch.autograd.Function):
         """Solve without a graph."""
         end, statistics = solve(field, h, gap, settings)
         ctx.field, ctx.settings = field, settings
-        ctx.save_for_backward(end, gap, *parameters)
+        start = h if ctx.needs_input_grad[2] else h.clone()  # the caller's, who may change it
+        ctx.save_for_backward(end, start, gap, *parameters)
         return end, statistics
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_end: Tensor, _statistics: None) -> tuple[Tensor | None, ...]:
         """Solve state and adjoint backwards."""
-        end, gap, *parameters = ctx.saved_tensors
+        end, h, gap, *parameters = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            inputs, needs = (h, gap, *parameters), ctx.needs_input_grad[2:]
+            return None, None, *_through_steps(ctx.field, ctx.settings, inputs, needs, grad_end)
         scale = grad_end.abs().amax(dim=-1, keepdim=True)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         wanted = [p for p, need in zip(parameters, ctx.needs_input_grad[4:], strict=True) if need]
@@ -68,6 +73,22 @@ class Backsolve(torch.autograd.Function):
         found = iter(system.gradients)
         grads = [next(found) if need else None for need in ctx.needs_input_grad[4:]]
         return (None, None, grad_h, grad_gap, *grads)
+
+
+def _through_steps(
+    field: Field,
+    settings: SolverSettings,
+    inputs: Sequence[Tensor],
+    needs: Sequence[bool],
+    grad_end: Tensor,
+) -> list[Tensor | None]:
+    """Return the gradients of state, gap and parameters, with a graph of their own."""
+    # Nodes of their own, past which nothing is pulled; the field holds the parameters themselves.
+    h, gap, *parameters = *(tensor.view_as(tensor) for tensor in inputs[:2]), *inputs[2:]
+    end, _ = solve(field, h, gap, settings)
+    sources = [tensor for tensor, need in zip((h, gap, *parameters), needs, strict=True) if need]
+    found = iter(torch.autograd.grad(end, sources, grad_end, create_graph=True, allow_unused=True))
+    return [next(found) if need else None for need in needs]
 
 
 class _AdjointSystem:

@@ -71,6 +71,32 @@ def test_absolute_times_count_from_the_first_sample(dtype):
     assert elapsed(t=TIMES.to(dtype).unsqueeze(-1)) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+@pytest.mark.parametrize("masked", [False, True])
+def test_integer_times_keep_their_digits(dtype, masked):
+    """Nanoseconds since 1970 have more digits than double precision."""
+    start = {torch.int64: 1_700_000_000_000_000_000, torch.int32: 2_000_000_000}.get(dtype, 1)
+    times = TIMES.long().mul(10).add(start).to(dtype)
+    mask = {"mask": MASK} if masked else {}
+    assert elapsed(t=times, **mask) == elapsed(t=TIMES * 10, **mask)
+
+
+def test_integer_times_may_lie_before_zero_and_go_on():
+    rnn, x = tauflow.RNN(Recorder(1)), torch.zeros(2, T, 1, dtype=torch.float64)
+    times = TIMES.long() * 100 - 1_700_000_000_000_000_000
+    whole, last = rnn(x, t=times)
+    begun, h = rnn(x[:, :2], t=times[:, :2])
+    rest, end = rnn(x[:, 2:], h, t=times[:, 1:])
+    torch.testing.assert_close(torch.cat([begun, rest], dim=1), whole)
+    assert end.tolist() == last.tolist() == [[600.0], [1500.0]]
+
+
+def test_integer_times_must_not_run_backwards():
+    times = torch.tensor([[1_700_000_000_000_000_100, 1_700_000_000_000_000_000]])
+    with pytest.raises(TimeError, match="time runs backwards by 100 at sequence 0, step 1"):
+        tauflow.RNN(Recorder(1))(torch.zeros(1, 2, 1), t=times)
+
+
 def test_a_masked_step_ends_no_gap_of_absolute_times():
     """The time that passes during masked steps is not lost."""
     assert elapsed(t=TIMES, mask=MASK) == [[0, 0, 3, 3, 6], [0, 0, 2, 6, 6]]

@@ -53,6 +53,14 @@ def test_equals_the_sequence_call(name, batch, dtype):
 
 
 @pytest.mark.parametrize("name", ["cfc", "ltc", "gru"])
+def test_a_dtype_that_arrays_lack_is_refused(name):
+    with pytest.raises(StreamError, match=r"no torch.bfloat16.*torch.float32.*float16 and float64"):
+        module(name, torch.bfloat16).stream()
+    stream = module(name, torch.float16).stream()
+    assert stream.step(np.ones((1, D), np.float16)).dtype == np.float16
+
+
+@pytest.mark.parametrize("name", ["cfc", "ltc", "gru"])
 def test_takes_tensors_arrays_and_single_samples_alike(name):
     rnn, (x, _) = module(name), samples(1)
     first, second, third = rnn.stream(), rnn.stream(), rnn.stream()

@@ -51,6 +51,35 @@ def test_gradients_are_finite_differences_and_the_adjoint_agrees(method):
             torch.testing.assert_close(grad[place], slope, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_adjoint_s_gradients_may_be_differentiated(curved):
+    """With a loss linear in the end too, whose gradient there is constant."""
+    leaves = [normal(3, 2), column(0.0, 0.7, 1.5), normal(2, 2, seed=1), normal(3, 2, seed=2)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    found = []
+    for options in ({}, {"adjoint": True, "parameters": leaves[2:]}):
+        loss = pulled(leaves, rtol=1e-9, atol=1e-9, max_steps=10_000, **options)
+        loss = loss.square() if curved else loss
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        penalty = sum(gradient.square().sum() for gradient in first)
+        found.append([*first, *torch.autograd.grad(penalty, leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_only_what_needs_a_gradient_is_differentiated_again():
+    h, gap = normal(2, 3).requires_grad_(), column(1.0, 2.0)
+    weight = A.clone()
+    found = []
+    for options in ({}, {"adjoint": True, "parameters": (weight,)}):
+        end, _ = integrate_adaptive(lambda v: torch.tanh(v @ weight.T), h, gap, **options)
+        (slope,) = torch.autograd.grad(end.sum(), h, create_graph=True)
+        (again,) = torch.autograd.grad(slope.square().sum(), h)
+        found.append(again)
+    assert found[0].any()
+    torch.testing.assert_close(*found)
+
+
 def test_a_gap_of_zero_has_the_gradient_of_its_beginning():
     """At dt = 0 the end moves as the field says."""
     for adjoint in (False, True):

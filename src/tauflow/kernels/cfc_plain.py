@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tauflow.cells.cfc_heads import MODES, gated_form, pure_form
+from tauflow.cells.cfc_heads import gated_form, pure_form
 from tauflow.cells.gated import lstm_update
 
-from .activation_codes import activation_of
-from .cfc import CoreParameters
+from .activation_codes import function_of
+from .cfc_arrays import Form
+from .cfc_core import CoreParameters
 
 
 def plain_closed_form(
-    form: Sequence[int],
+    form: Form,
     reads_state: bool,
     mask: Tensor | None,
     x: Tensor,
@@ -23,10 +24,10 @@ def plain_closed_form(
     parameters: CoreParameters,
     memory: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the results of :func:`.triton_cfc_operator.closed_form_sequence`, in single precision.
+    """Return the states at every step (B, T, N), the last one and the last memory, (B, N).
 
     Args:
-        form: the closed form, as :func:`.triton_cfc_operator.encode_form` writes it.
+        form: the closed form.
         reads_state: whether a core beside a memory reads the state too.
         mask: (B, T), or ``None``.
         x: inputs, (B, T, I).
@@ -53,17 +54,17 @@ def plain_closed_form(
     return torch.stack(states, dim=1), h, c
 
 
-def _core(form: Sequence[int], z: Tensor, dt: Tensor, parameters: CoreParameters) -> Tensor:
+def _core(form: Form, z: Tensor, dt: Tensor, parameters: CoreParameters) -> Tensor:
     """Return the state after one step, from what the first layer reads."""
-    layers, outer, mode, inner, sign, time_bias = form
     first, first_bias, deep, deep_bias, heads, heads_bias, rate, amplitude = parameters
-    if layers:
-        phi = activation_of(outer)
+    if form.layers:
+        phi = function_of(form.backbone)
         z = phi(F.linear(z, first, first_bias))
         for weight, bias in zip(deep, deep_bias, strict=True):
             z = phi(F.linear(z, weight, bias))
-    products = F.linear(z, heads if layers else first, heads_bias)
-    if MODES[mode] == "pure":
+    products = F.linear(z, heads if form.layers else first, heads_bias)
+    if form.pure:
         return pure_form(products, dt, rate, amplitude)
-    parts = products.chunk(4 if time_bias else 3, dim=-1)
-    return gated_form(parts, dt, activation_of(inner), sign, adds=MODES[mode] == "no_gate")
+    parts = products.chunk(4 if form.time_bias else 3, dim=-1)
+    phi, sign = function_of(form.phi), int(form.sign)
+    return gated_form(parts, dt, phi, sign, adds=not form.blend)
