@@ -45,6 +45,10 @@ class ChecksumError(TauflowError, OSError):
     """A file's bytes are not the published ones."""
 
 
+class DiskFullError(TauflowError, OSError):
+    """A file cannot be completed for want of space."""
+
+
 class NonFiniteError(TauflowError, ArithmeticError):
     """Training met a loss or a parameter that is NaN or infinite."""
 

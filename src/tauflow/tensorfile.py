@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor
 from tauflow.errors import TauflowError
 
 FORMAT_VERSION = 1
+_BLOCK = 1 << 24
 PARTIAL = ".partial"
 """How the name of a file ends that is being written, or whose writer was killed."""
 
@@ -117,8 +118,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    if os.name == "posix":  # the new name itself must reach the disk; Windows has no such call
-        directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on disk, as ``os.fsync`` does the content of a file."""
+    if os.name == "posix":  # Windows has no such call
+        directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
@@ -129,10 +135,23 @@ def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Return a digest of names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
+        tensor = tensors[name]
         digest.update(f"\n{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        for block in raw_bytes(tensor):
+            digest.update(block)
     return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor in order, rows of a few megabytes at a time.
+
+    A tensor that is not contiguous, or lies on another device, is never copied as a whole: it may
+    be larger than memory.
+    """
+    rows = tensor.detach() if tensor.ndim else tensor.detach().reshape(1)
+    row_bytes = rows[:1].numel() * rows.element_size()
+    for block in rows.split(max(1, _BLOCK // max(1, row_bytes))):
+        yield block.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -24,7 +24,7 @@ def test_the_example_runs_and_learns():
 
 def test_every_python_block_runs():
     blocks = [text for language, text in BLOCKS if language == "python"]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     namespace = {}
     exec(blocks[1], namespace)
     assert namespace["action"].shape == (64,)
@@ -36,6 +36,14 @@ def test_the_example_with_a_table_learns(capsys):
     exec(next(text for language, text in BLOCKS if "from_table" in text), namespace)
     assert float(capsys.readouterr().out.split()[-1]) > 0.75  # two thirds survive
     assert namespace["logits"].shape == (len(namespace["ids"]), 2) == (200, 2)
+
+
+def test_the_example_with_more_data_than_memory_learns(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(next(text for language, text in BLOCKS if "write_task" in text), namespace)
+    variance = float(namespace["data"].test.y.var())
+    assert float(capsys.readouterr().out.split()[-1]) < 0.2 * variance
 
 
 def test_the_table_of_models_is_the_catalog():

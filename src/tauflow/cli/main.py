@@ -76,7 +76,11 @@ def common(
 @app.command()
 def run(
     task: Annotated[
-        str | None, typer.Argument(help="A data set; see 'tauflow data list'. Or give --csv.")
+        str | None,
+        typer.Argument(
+            help="A data set; see 'tauflow data list'. Or a folder that "
+            "tauflow.data.write_task wrote. Or give --csv."
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
@@ -96,7 +100,7 @@ def run(
     runs: Runs = Path("runs"),
     csv: Annotated[Path | None, _own("A file of your own, one row per sample.")] = None,
     id: Annotated[str | None, _own("Column that says whose sequence a row belongs to.")] = None,
-    time: Annotated[str | None, _own("Column of times: numbers, or ISO dates.")] = None,
+    time: Annotated[str | None, _own("Column of times: numbers, or dates as 2024-05-31.")] = None,
     target: Annotated[str | None, _own("Column to predict; without it, the next row.")] = None,
     features: Annotated[
         str | None, _own("Columns of inputs, separated by commas; by default all others.")
@@ -116,6 +120,12 @@ def run(
         str | None, _own("Shares of training, validation and test; by default 0.7,0.15,0.15.")
     ] = None,
     split_seed: Annotated[int | None, _own("Of the draw of ids into these parts.", min=0)] = None,
+    split_by: Annotated[
+        str | None, _own("id, or time: early rows of each id train, late ones test.")
+    ] = None,
+    group: Annotated[
+        str | None, _own("Column of what ids belong to; ids of a group stay in one part.")
+    ] = None,
     sort: Annotated[bool, _own("Sort the rows of an id by time.", "--sort")] = False,
     delimiter: Annotated[str | None, _own("Between cells; by default a comma.")] = None,
 ) -> None:
@@ -123,6 +133,7 @@ def run(
     from dataclasses import replace
 
     from tauflow.experiments.own_table import run_csv
+    from tauflow.experiments.stored_task import run_stored
     from tauflow.experiments.task import RECIPE, run_task
 
     from .options import key_values, one_source, table_options
@@ -148,12 +159,16 @@ def run(
         time_unit=time_unit,
         split=split,
         split_seed=split_seed,
+        split_by=split_by,
+        group=group,
         sort=sort or None,
         delimiter=delimiter,
     )
     source = one_source(task, csv, table)
     if isinstance(source, str):
         print_run(run_task(source, model, **common))
+    elif isinstance(source, Path):
+        print_run(run_stored(source, model, **common))
     else:
         print_run(run_csv(*source, model, delimiter=delimiter or ",", say=say, **common))
 

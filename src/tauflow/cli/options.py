@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tauflow.data import TableOptions
+from tauflow.data import DATASETS, TableOptions
 from tauflow.errors import ArgumentError
 from tauflow.experiments.timespan import seconds_in
 
@@ -76,8 +76,10 @@ def table_options(**given: Any) -> dict[str, Any]:
 
 def one_source(
     task: str | None, csv: Path | None, said: dict[str, Any]
-) -> str | tuple[Path, TableOptions]:
-    """Return the data set, or the file and what was said of its columns.
+) -> str | Path | tuple[Path, TableOptions]:
+    """Return the data set, its folder, or the file and what was said of its columns.
+
+    A name of the catalog goes before a folder of that name: ``./name`` is the folder.
 
     Raises:
         ArgumentError: both or neither are given, or options do not belong to what is.
@@ -92,7 +94,7 @@ def one_source(
         if said:
             first = "--" + next(iter(said)).replace("_", "-")
             raise ArgumentError(f"{first} is for a file of your own. Leave it out, or give --csv.")
-        return task
+        return Path(task) if task not in DATASETS and Path(task).is_dir() else task
     assert csv is not None
     if "id" not in said:
         raise ArgumentError(

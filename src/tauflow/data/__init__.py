@@ -5,6 +5,7 @@ from .catalog import DATASETS, available, get, load_task, register
 from .own.apply import sequences_like
 from .own.info import TableInfo
 from .own.options import TableOptions
+from .stored import open_task, write_task
 from .tables import from_table, read_csv
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     "from_table",
     "get",
     "load_task",
+    "open_task",
     "read_csv",
     "register",
     "sequences_like",
+    "write_task",
 ]

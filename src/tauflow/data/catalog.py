@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tauflow.errors import DataError, OptionError
+from tauflow.errors import OptionError
 from tauflow.registry import Registry, nearest
 
 from . import store
 from .card import DatasetCard, TaskData
+from .expect import changed_options, check_content, check_task
 from .real.character_trajectories import (
     CHARACTER_TRAJECTORIES,
     load_character_trajectories,
@@ -58,7 +59,7 @@ def register(card: DatasetCard, loader: Loader) -> None:
 def load_task(
     name: str, *, root: str | Path | None = None, download: bool = True, **options: Any
 ) -> TaskData:
-    """Load a data set.
+    """Load a data set, and compare it with its card: sizes, shapes and, where known, content.
 
     Args:
         name: one of :data:`DATASETS`.
@@ -72,16 +73,13 @@ def load_task(
         OptionError: the data set has no such option.
         DataNotFoundError: a file is missing, and may not or cannot be downloaded.
         ChecksumError: a file's bytes are not the published ones.
-        DataError: a file does not hold what it should.
+        DataError: a file does not hold what it should, or the task is not what its card states.
     """
     loader = _LOADERS[name]
     _check_options(name, loader, options)
     data = loader(root, download=download, **options)
-    if data.sizes != data.card.sizes:
-        raise DataError(
-            f"{name}: loading gave {data.sizes} training, validation and test sequences, expected "
-            f"{data.card.sizes}. Results would not be comparable; please report this."
-        )
+    check_task(name, data)
+    check_content(name, data, DATASETS[name].digests, changed_options(loader, options))
     return data
 
 
@@ -118,9 +116,14 @@ def get(name: str, root: str | Path | None = None) -> Path | None:
         UnknownNameError: no such data set.
         DataNotFoundError: a file cannot be downloaded.
         ChecksumError: a file's bytes are not the published ones.
+        DataError: a file whose digest nobody publishes does not hold the data set.
     """
     card = DATASETS[name]
-    return store.locate(card, root)[0].parent if card.files else None
+    if not card.files:
+        return None
+    if not all(card.files.values()):
+        load_task(name, root=root)  # only reading such a file tells whether it is the right one
+    return store.locate(card, root)[0].parent
 
 
 def _check_options(name: str, loader: Loader, options: dict[str, Any]) -> None:

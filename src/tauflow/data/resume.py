@@ -1,6 +1,7 @@
 """Download a file over HTTP, going on where an earlier try stopped."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ class ResumingDownloader:
     What is there is asked for no more, if the server can send parts of files.
 
     Args:
-        part: where to keep the file until it is complete.
+        part: where to keep the file until it is complete. Nothing else may write to it: two
+            downloads into one would mix, so that callers hold the lock of its folder.
         resume: whether to go on from what is there. Only where the finished file is checked: the
             server's may have changed in between.
     """
@@ -28,7 +30,8 @@ class ResumingDownloader:
         """Download ``url`` to ``output_file``, which pooch then checks and renames.
 
         Raises:
-            OSError: the connection failed, or the disk is full; what came so far is kept.
+            OSError: the connection failed or ended early, or the disk is full; what came so far is
+                kept.
         """
         import requests
 
@@ -46,5 +49,24 @@ class ResumingDownloader:
                 with self.part.open("ab" if goes_on else "wb") as file:
                     for block in response.iter_content(_BLOCK):
                         file.write(block)
+                self._check_size(url, _whole_size(response.headers, have if goes_on else 0))
         os.replace(self.part, output_file)
         return None
+
+    def _check_size(self, url: str, expected: int | None) -> None:
+        """Raise unless all of the file came, which older versions of urllib3 do not look at."""
+        import requests
+
+        got = self.part.stat().st_size
+        if expected is not None and got != expected:
+            raise requests.ConnectionError(
+                f"{url} ended after {got} bytes, expected {expected}: the connection broke off"
+            )
+
+
+def _whole_size(headers: Mapping[str, str], have: int) -> int | None:
+    """Return the size of the whole file, or ``None`` if the server does not state it."""
+    if headers.get("Content-Encoding", "identity") != "identity":
+        return None  # the length is that of the compressed bytes
+    length = headers.get("Content-Length", "")
+    return have + int(length) if length.isdecimal() else None

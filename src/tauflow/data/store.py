@@ -4,22 +4,18 @@ A data set is looked for in the folder ``root``, if given; else in the folder th
 variable ``TAUFLOW_DATA`` names, then in the user's cache. Each set has a folder of its own there.
 """
 
-import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 
 from tauflow.errors import ChecksumError, DataNotFoundError
+from tauflow.lock import locked
 
 from .card import DatasetCard
-from .resume import ResumingDownloader
+from .download import DATA_VARIABLE, NOT_WRITABLE, Check, fetch
 
-DATA_VARIABLE = "TAUFLOW_DATA"
-_CONNECTIONS = 8
-_ATTEMPTS = 2
 _BLOCK = 1 << 20
 
 
@@ -31,7 +27,10 @@ def read_checksums(name: str) -> dict[str, str]:
 
 
 def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
-    """Return the folders where a data set is looked for, the one to download into first."""
+    """Return the folders where a data set is looked for.
+
+    A download goes to the first of them that can be written.
+    """
     if root is not None:
         return [Path(root) / card.folder]
     import pooch
@@ -60,7 +59,11 @@ def held_files(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
 
 
 def locate(
-    card: DatasetCard, root: str | Path | None = None, *, download: bool = True
+    card: DatasetCard,
+    root: str | Path | None = None,
+    *,
+    download: bool = True,
+    check: Check | None = None,
 ) -> list[Path]:
     """Return the verified files of a data set, sorted by name.
 
@@ -70,21 +73,24 @@ def locate(
         card: the data set.
         root: the only place to look in, and to download into.
         download: whether to fetch files that are missing.
+        check: reads the files, and raises an error if they do not hold the data set. It is called
+            after a download of files whose digest nobody publishes: a server that answers with a
+            page of its own would pass otherwise.
 
     Raises:
         DataNotFoundError: a file is missing, and may not or cannot be downloaded.
         ChecksumError: a file's bytes are not the published ones.
+        DataError: what was downloaded does not pass the check, and was not kept.
     """
     folder = find(card, root)
     if folder is None:
-        folder, *others = places(card, root)
-        missing = _missing(card, folder)
+        looked_in = places(card, root)
         if not download or not card.base_url:
             why = (
                 "downloads are switched off" if not download else "there is no address to download"
             )
-            raise _not_found(card, missing, [folder, *others], why)
-        _fetch(card, missing, folder)
+            raise _not_found(card, _missing(card, looked_in[0]), looked_in, why)
+        folder = _download(card, looked_in, check)
     files = _held(card, folder) or card.files
     paths = [folder / name for name in sorted(files)]
     for path in paths:
@@ -135,48 +141,26 @@ def _not_found(
     )
 
 
-def _fetch(card: DatasetCard, names: list[str], folder: Path) -> None:
-    """Download files; each gets its final name only when complete and verified."""
-    import pooch
-
-    pooch.get_logger().setLevel("WARNING")
-    digests = {name: sha256 or None for name, sha256 in card.files.items()}
-    remote = pooch.create(folder, card.base_url, registry=digests, retry_if_failed=_ATTEMPTS)
-
-    def fetch(name: str) -> None:
-        digest, file = card.files[name], folder / name
-        part = file.with_name(f".{file.name}.{digest[:8]}.part")
-        # without a digest nothing would tell whether two parts belong together
-        remote.fetch(name, downloader=ResumingDownloader(part, resume=bool(digest)))
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _fetch_all(fetch, names, card.title)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DataNotFoundError(
-                f"{card.name}: the disk of {folder} is full. Free some space, or set "
-                f"{DATA_VARIABLE} to a directory elsewhere; then 'tauflow data get {card.name}' "
-                "goes on where it stopped."
-            ) from error
-        raise _not_found(card, names, [folder], f"downloading failed ({error})") from error
-    except ValueError as error:  # how pooch reports a wrong checksum
-        raise ChecksumError(
-            f"{card.name}: {card.base_url} sent other bytes than the published ones ({error}) "
-            f"Nothing of it was kept. Try again later, or set {DATA_VARIABLE} to a good copy."
-        ) from error
-
-
-def _fetch_all(fetch: Callable[[str], None], names: list[str], title: str) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        jobs = [pool.submit(fetch, name) for name in names]
+def _download(card: DatasetCard, folders: list[Path], check: Check | None) -> Path:
+    """Download what is missing into the first folder that can be written, and return it."""
+    refused: list[tuple[Path, OSError]] = []
+    for folder in folders:
         try:
-            for job in track(jobs, title, console=console, disable=not console.is_terminal):
-                job.result()
-        finally:
-            for job in jobs:
-                job.cancel()
+            with locked(folder):
+                # looked for only now: another program may have fetched them while this one waited
+                if missing := _missing(card, folder):
+                    fetch(card, missing, folder, check)
+            return folder
+        except (ChecksumError, DataNotFoundError):
+            raise
+        except OSError as error:
+            if error.errno not in NOT_WRITABLE:
+                why = f"downloading failed ({error})"
+                raise _not_found(card, _missing(card, folder), [folder], why) from error
+            refused.append((folder, error))
+    trouble = " and ".join(f"{folder} cannot be written ({e.strerror})" for folder, e in refused)
+    raise DataNotFoundError(
+        f"{card.name} is not here, and there is no place to download it to: "
+        f"{trouble}. Name a directory that you may write to, or one that contains the folder "
+        f"{card.folder!r}, as root or in {DATA_VARIABLE}."
+    ) from refused[0][1]

@@ -9,7 +9,7 @@ from tauflow.checks import one_of
 from .card import TaskData
 from .own.build import build
 from .own.mask_inputs import with_mask_inputs
-from .own.options import SPLIT, TableOptions
+from .own.options import BY_ID, SPLIT, TableOptions
 from .own.sheet import read_sheet, sheet_of
 
 MISSING = ("observed", "inputs")
@@ -27,6 +27,8 @@ def from_table(
     time_unit: str | None = None,
     split: Sequence[float] = SPLIT,
     split_seed: int = 0,
+    group: str | None = None,
+    split_by: str = BY_ID,
     sort: bool = False,
     scale: bool = True,
     missing: str = "observed",
@@ -48,7 +50,9 @@ def from_table(
         per_step: whether there is one target per row, rather than one per id.
         time_unit: unit that dates are converted to; by default hours.
         split: fractions of training, validation and test part.
-        split_seed: of the draw of the ids.
+        split_seed: of the draw of the ids or groups.
+        group: column that says which ids stay in one part; by default each is drawn on its own.
+        split_by: ``"id"``, or ``"time"`` to cut each id into early, middle and late rows.
         sort: whether to sort the rows of an id by time.
         scale: whether to scale features, and targets that are no classes, by the training part.
         missing: what tells a model which features are missing: ``"observed"`` of the batches, for
@@ -67,7 +71,19 @@ def from_table(
     """
     one_of(MISSING, missing=missing)
     options = TableOptions(
-        id, time, target, features, task, per_step, time_unit, split, split_seed, sort, scale
+        id,
+        time,
+        target,
+        features,
+        task,
+        per_step,
+        time_unit,
+        split,
+        split_seed,
+        sort,
+        scale,
+        group=group,
+        split_by=split_by,
     )
     data = build(sheet_of(table), options, name=name, source="a table in memory")
     return with_mask_inputs(data) if missing == "inputs" else data
@@ -85,6 +101,8 @@ def read_csv(
     time_unit: str | None = None,
     split: Sequence[float] = SPLIT,
     split_seed: int = 0,
+    group: str | None = None,
+    split_by: str = BY_ID,
     sort: bool = False,
     scale: bool = True,
     missing: str = "observed",
@@ -105,7 +123,9 @@ def read_csv(
         per_step: whether there is one target per row, rather than one per id.
         time_unit: unit that dates are converted to; by default hours.
         split: fractions of training, validation and test part.
-        split_seed: of the draw of the ids.
+        split_seed: of the draw of the ids or groups.
+        group: column that says which ids stay in one part; by default each is drawn on its own.
+        split_by: ``"id"``, or ``"time"`` to cut each id into early, middle and late rows.
         sort: whether to sort the rows of an id by time.
         scale: whether to scale features, and targets that are no classes, by the training part.
         missing: ``"observed"`` or ``"inputs"``.
@@ -117,7 +137,19 @@ def read_csv(
     """
     one_of(MISSING, missing=missing)
     options = TableOptions(
-        id, time, target, features, task, per_step, time_unit, split, split_seed, sort, scale
+        id,
+        time,
+        target,
+        features,
+        task,
+        per_step,
+        time_unit,
+        split,
+        split_seed,
+        sort,
+        scale,
+        group=group,
+        split_by=split_by,
     )
     data = load_csv(Path(path), options, delimiter=delimiter)
     return with_mask_inputs(data) if missing == "inputs" else data

@@ -44,8 +44,8 @@ def attempt(
     trouble = run_dir / "error.txt"
     with _marked(run_dir, token):
         try:
-            take_over_shorter(job, runs_dir)
             data = load_part(job.part, data_dir)
+            take_over_shorter(job, data, runs_dir)
             record, _ = execute(
                 job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check
             )

@@ -18,9 +18,9 @@ from tauflow.training.metrics import METRICS
 
 from .grid import Settings, points, read_grid, show
 from .results import RunRecord
-from .run import Job, job_of, load_part
+from .run import Job, job_of
 from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
-from .search import selected_by, validation_score
+from .search import check_validation, selected_by, validation_score
 from .spec import Experiment, ModelSpec, Row
 
 Grids = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -114,7 +114,7 @@ def grid_search(
     at_least(0, confirm=confirm)
     base = _only(experiment, row)
     rows = _rows(base, _points(base, grid))
-    _check_validation(base, data_dir)
+    check_validation(base, data_dir)
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
     path = results_dir / f"{experiment.name}.jsonl"
     wanted = [
@@ -196,14 +196,6 @@ def with_settings(row: Row, settings: Settings) -> Row:
     except (TauflowError, TypeError) as error:
         raise SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}") from error
     return replace(row, recipe=recipe, model=model, search=())
-
-
-def _check_validation(row: Row, data_dir: Path | None) -> None:
-    if load_part(row.part, data_dir).valid is None:
-        raise ArgumentError(
-            f"{row.part.dataset!r} has no validation part to select by. Choose a row of another "
-            "data set, or an option of this one that sets sequences aside."
-        )
 
 
 def _metric(jobs: Sequence[Job]) -> str:

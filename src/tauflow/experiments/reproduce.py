@@ -11,7 +11,7 @@ from . import results
 from .results import DONE, RunRecord
 from .run import Job, job_of
 from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
-from .search import best_setting, search_jobs
+from .search import best_setting, check_validation, search_jobs
 from .spec import READY, Experiment, Row, Setting
 
 
@@ -47,6 +47,11 @@ class Grid:
     def setting(self, row: Row) -> Setting | None:
         """Return the best of the settings that a row searches, of those that have been run."""
         return best_setting(self.experiment, row, self.epochs, self.records)
+
+    def tried(self, row: Row) -> int:
+        """Return how many of the settings that a row searches have a finished run."""
+        done = {record.config_hash for record in self.records if record.row == row.name}
+        return sum(job.hash in done for job in search_jobs(self.experiment, row, self.epochs))
 
     def _hash(self, record: RunRecord, setting: Setting | None) -> str:
         row = self.experiment.row(record.row)
@@ -97,10 +102,14 @@ def reproduce(
         All finished runs of the table with these epochs, old ones included, and what is missing.
 
     Raises:
+        ArgumentError: a row searches, but its data have nothing to select by.
         BusyError: another program works on the same table in the same ``runs_dir``.
     """
     count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
     rows = experiment.select(models)
+    for row in rows:
+        if row.search:
+            check_validation(row, data_dir)
     path = results_dir / f"{experiment.name}.jsonl"
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
     began = time.monotonic()

@@ -109,8 +109,9 @@ def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
     if record.status == FAILED:
         return f"{name}: FAILED: {record.error}"
     score = record.test if part == "test" else record.valid
+    number = "not scored" if score is None else f"{score:.4g}"
     return (
-        f"{name}: {part} {record.metric} {score:.4g} at epoch {record.best_epoch} "
+        f"{name}: {part} {record.metric} {number} at epoch {record.best_epoch} "
         f"of {record.epochs}, {duration(record.seconds or 0.0)}"
     )
 

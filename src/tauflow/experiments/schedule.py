@@ -4,11 +4,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Thread
 from typing import Any
+
+import torch
 
 from tauflow.checks import at_least, positive
 from tauflow.errors import TauflowError
@@ -31,10 +34,12 @@ def say_nothing(line: str) -> None:
 
 @dataclass(frozen=True)
 class Effort:
-    """How jobs are run; nothing of it changes a result.
+    """How jobs are run; nothing of it changes a result beyond the rounding of its last digits.
 
     Args:
-        jobs: processes; with more than one each uses a single thread.
+        jobs: processes; with more than one each uses a single thread, even where a single job is
+            left. How many threads add up a sum can change its last digit: a run that was stopped
+            goes on bit for bit if it is given as many as before.
         budget: seconds; no epoch is begun that would, at the pace of the one before, end later.
             A run in the middle continues from its checkpoint next time, and every call gets at
             least one epoch further.
@@ -216,8 +221,20 @@ def _records(
     if effort.jobs > 1 and len(jobs) > 1:
         yield from _in_processes(jobs, outlook, advance, options)
         return
-    for number, job in enumerate(jobs):
-        yield attempt(job, ahead=_ahead(outlook, job, advance and number == 0), **options)
+    with _threads(1 if effort.jobs > 1 else None):
+        for number, job in enumerate(jobs):
+            yield attempt(job, ahead=_ahead(outlook, job, advance and number == 0), **options)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads; ``None``: as many as it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
@@ -309,8 +326,6 @@ def _pool(
 
 def _attempt_in_worker(job: Job, parent: int, **options: Any) -> RunRecord:
     """Run a job in a process of its own, with one thread."""
-    import torch
-
     torch.set_num_threads(1)
     _end_with(parent)
     return attempt(job, **options)

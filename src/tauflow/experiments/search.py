@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
+from tauflow.errors import ArgumentError, DataNotFoundError
 from tauflow.training.metrics import METRICS
 
 from .results import DONE, RunRecord
-from .run import Job, job_of
+from .run import Job, job_of, load_part
 from .spec import Experiment, Row, Setting
 
 SEED = 0
@@ -17,6 +19,27 @@ def search_jobs(experiment: Experiment, row: Row, epochs: int | None) -> list[Jo
     """Return the jobs of all settings that a row searches; none if it does not."""
     jobs = [job_of(experiment, row, SEED, epochs=epochs, setting=s) for s in row.search]
     return [replace(job, label=s.label) for job, s in zip(jobs, row.search, strict=True)]
+
+
+def check_validation(row: Row, data_dir: Path | None) -> None:
+    """Refuse a search on data without a validation part; data that are missing are let pass.
+
+    Args:
+        row: the row that searches.
+        data_dir: folder of the data files.
+
+    Raises:
+        ArgumentError: there is nothing to select by.
+    """
+    try:
+        data = load_part(row.part, data_dir)
+    except DataNotFoundError:  # will be told with the runs that need them
+        return
+    if data.valid is None:
+        raise ArgumentError(
+            f"{row.name}: {row.part.dataset!r} has no validation part to select settings by. "
+            "Choose a row of another data set, or an option of this one that sets sequences aside."
+        )
 
 
 def best_setting(

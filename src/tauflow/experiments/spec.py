@@ -221,8 +221,9 @@ class Experiment:
         """Return the rows to run: those named, or all whose model exists.
 
         Args:
-            models: names of rows; ``"cfc"`` also stands for ``"cfc/dense"`` and ``"cfc/event"``, as
-                does ``"event"`` for the rows of that part, those that can be run.
+            models: names of rows. Where no row is called ``"cfc"`` alone, that stands for
+                ``"cfc/dense"`` and ``"cfc/event"``; ``"event"`` stands for the rows of that part
+                that can be run.
 
         Raises:
             UnknownNameError: no such row, or it cannot be run.
@@ -231,7 +232,8 @@ class Experiment:
             return tuple(row for row in self.rows if row.status == READY)
         chosen: list[Row] = []
         for name in models:
-            found = [row for row in self.rows if name in (row.name, row.name.split("/")[0])]
+            found = [row for row in self.rows if name == row.name]
+            found = found or [row for row in self.rows if name == row.name.split("/")[0]]
             found = found or [r for r in self.rows if name == r.part.name and r.status == READY]
             for row in found or [self.row(name)]:
                 if row.status != READY:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tauflow.errors import DataNotFoundError
 from tauflow.training.metrics import METRICS
 
 from . import results, table
@@ -11,13 +12,12 @@ from .load import list_experiments, load_experiment
 from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
 from .reproduce import Grid, is_of
 from .results import DONE, FAILED, RunRecord
-from .search import search_jobs
 from .spec import READY, Experiment, Published, Row
 from .timespan import duration
 
 BETTER, AGREES, WORSE = "better", "as published", "worse"
 UNFINISHED = "unfinished"
-"""Worse, after fewer epochs than published: what longer training would give is not known."""
+"""What the rest of the training, or of a search, would give is not known, and may decide."""
 LIMIT = 2.0
 """Published standard deviations up to which a mean counts as the published one."""
 
@@ -34,7 +34,7 @@ class Entry:
     Args:
         row: the row.
         line: its texts.
-        records: its runs, by seed; those with the most epochs if some were cut short.
+        records: its runs, by seed: those as long as published, if there are any.
         worse_by: our mean minus the published one in published deviations, turned so that positive
             is worse; ``None`` without a published deviation, or without results.
         judgement: :data:`BETTER`, :data:`AGREES`, :data:`WORSE` or :data:`UNFINISHED`; empty if
@@ -67,6 +67,11 @@ class Entry:
         return self.epochs[0] < self.epochs[1]
 
     @property
+    def few_settings(self) -> bool:
+        """Whether a search has not tried all of its settings."""
+        return self.settings[0] < self.settings[1]
+
+    @property
     def pace(self) -> str:
         """Our time per epoch and, if given, the paper's."""
         seconds = [r.seconds_per_epoch for r in self.records if r.seconds_per_epoch is not None]
@@ -85,7 +90,8 @@ class TableSurvey:
     Args:
         grid: the table and all records that belong to its rows.
         entries: every row, in the paper's order.
-        others: finished runs that belong to no row: of searches, or of other settings.
+        others: finished runs that belong to no row, or are longer than published beside some that
+            are not.
         failures: runs that failed and have not been made good.
     """
 
@@ -136,9 +142,15 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
         extra: specification files of tables that do not come with the package.
 
     Raises:
+        DataNotFoundError: there is no such folder.
         SpecificationError: a remark is on a table or row that does not exist.
         DataError: a line of a results file is not a run record.
     """
+    if not results_dir.is_dir():
+        raise DataNotFoundError(
+            f"there is no folder of results {str(results_dir)!r}. Run a table first, such as "
+            "'tauflow reproduce ltc-table-6', or name the folder with --results."
+        )
     known = [load_experiment(name) for name in [*list_experiments(), *extra]]
     experiments = {experiment.name: experiment for experiment in known}
     remarks = read_remarks(results_dir / REMARKS_FILE)
@@ -184,8 +196,9 @@ def _survey_table(
         if row.status == READY:
             mine = (record for record in done.values() if record.row == row.name)
             own = [record for record in mine if is_of(experiment, row, record, record.asked)]
-        belonging += own
-        entries.append(_entry(experiment, row, own, remarks.get(row.name, "")))
+        shown, epochs = _of_one_length(row, own)
+        belonging += [record for record in own if record.asked <= epochs]
+        entries.append(_entry(experiment, row, shown, epochs, remarks.get(row.name, "")))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
     return TableSurvey(
         grid=Grid(experiment, None, tuple(belonging)),
@@ -195,43 +208,59 @@ def _survey_table(
     )
 
 
-def _entry(experiment: Experiment, row: Row, own: Sequence[RunRecord], remark: str) -> Entry:
-    most = max((record.asked for record in own), default=0)
-    # One run as long as the paper's counts for more than several that were cut short.
-    longest = tuple(record for record in own if record.asked == most)
-    grid = Grid(experiment, most or None, longest)
+def _of_one_length(row: Row, own: Sequence[RunRecord]) -> tuple[tuple[RunRecord, ...], int]:
+    """Return the runs to show, and how many epochs they were to have.
+
+    Runs as long as the paper's count for more than any number of others; where there are none,
+    the longest of those that were cut short; where there are none of those either, the shortest.
+    """
+    lengths = {record.asked for record in own}
+    if row.recipe is None or not lengths:
+        return (), 0
+    published = row.recipe.epochs
+    epochs = max((n for n in lengths if n <= published), default=min(lengths))
+    return tuple(record for record in own if record.asked == epochs), epochs
+
+
+def _entry(
+    experiment: Experiment, row: Row, shown: Sequence[RunRecord], epochs: int, remark: str
+) -> Entry:
+    grid = Grid(experiment, epochs or None, tuple(shown))
     line, ours = table.line(grid, row), table.summary(grid, row)
     if ours is None or row.recipe is None:
         return Entry(row, line, remark=remark)
+    records, settings = tuple(grid.of(row)), (grid.tried(row), len(row.search))
     worse_by, judgement = _judge(row, ours.mean)
-    if judgement == WORSE and most < row.recipe.epochs:
+    incomplete = epochs < row.recipe.epochs or settings[0] < settings[1]
+    if incomplete and (judgement == WORSE or (judgement == AGREES and _is_floor(row))):
         judgement = UNFINISHED
-    remark = remark or {WORSE: MISSING, UNFINISHED: _progress(longest)}.get(judgement, "")
+    remark = remark or {WORSE: MISSING, UNFINISHED: _progress(records[0])}.get(judgement, "")
     return Entry(
         row=row,
         line=line,
-        records=tuple(grid.of(row)),
+        records=records,
         worse_by=worse_by,
         judgement=judgement,
         seeds=(ours.n, row.published.n or experiment.seeds),
         epochs=(ours.epochs, row.recipe.epochs),
-        settings=(_tried(grid, row), len(row.search)),
+        settings=settings,
         remark=remark,
     )
 
 
-def _progress(records: Sequence[RunRecord]) -> str:
-    """Say what training had come to when it ended, of the first seed."""
-    first, last = records[0].history[0], records[0].history[-1]
+def _is_floor(row: Row) -> bool:
+    """Whether the paper says only how good a model does not get, which any poor run agrees with."""
+    published = row.published
+    if METRICS[row.metric].higher_is_better:
+        return published.mean is None and published.below is not None
+    return published.mean is None and published.above is not None
+
+
+def _progress(record: RunRecord) -> str:
+    """Say what training had come to when it ended."""
+    first, last = record.history[0], record.history[-1]
     texts = [f"{row['train_loss']:.3g} in epoch {row['epoch']}" for row in (first, last)]
     return f"Training loss {', '.join(texts)}."
-
-
-def _tried(grid: Grid, row: Row) -> int:
-    """Return how many of the settings that a row searches have been run."""
-    hashes = {record.config_hash for record in grid.records}
-    jobs = search_jobs(grid.experiment, row, grid.epochs)
-    return sum(job.hash in hashes for job in jobs)
 
 
 def _judge(row: Row, ours: float) -> tuple[float | None, str]:

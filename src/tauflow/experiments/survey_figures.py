@@ -59,8 +59,8 @@ def deviations(tables: Sequence[TableSurvey]) -> Picture | None:
         uri = uri_of(canvas)
     caption = (
         "The difference of the means in published standard deviations; the band is 2 of them. "
-        "Hollow: fewer seeds or epochs than published. Rows without a published deviation are "
-        "left out."
+        "Hollow: fewer seeds, epochs or settings than published. Rows without a published "
+        "deviation are left out."
     )
     return Picture("All rows at a glance", caption, uri)
 
@@ -69,7 +69,7 @@ def _draw_deviation(axes: "Axes", entry: Entry, height: int) -> None:
     assert entry.worse_by is not None, "only rows with a difference are drawn"
     marker, colour, label = _LOOKS[entry.judgement]
     place = max(-_REACH, min(_REACH, entry.worse_by))
-    partial = entry.few_seeds or entry.few_epochs
+    partial = entry.few_seeds or entry.few_epochs or entry.few_settings
     axes.plot([0, place], [height, height], color=colour, linewidth=1.0, alpha=0.5)
     axes.plot(
         place,

@@ -22,13 +22,15 @@ TEXTS = (0, 4)
 """Columns that hold words; the others hold numbers."""
 JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
 _FEWER = " †"
+_SEARCHING = " ‡"
 TITLE = "Published tables, measured again"
 COMPUTED = "not trained but computed, see 'tauflow show NAME'"
 LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
     "published one, in published standard deviations; up to 2 of them count as published. Seeds "
-    "and epochs are those run of those published; † marks fewer. A row that is worse after fewer "
-    "epochs is unfinished. In brackets after our time per epoch: the paper's, on its own machine."
+    "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
+    "the paper searched. Such a row is unfinished if it is worse, or if the paper says only how "
+    "good it does not get. In brackets after our time per epoch: the paper's, on its own machine."
 )
 
 
@@ -91,6 +93,7 @@ def cells(entry: Entry) -> tuple[str, ...]:
     line = entry.line
     # How many runs there are has a column of its own here.
     published, ours = (text.split(" (")[0] for text in (line.published, line.ours))
+    ours += _SEARCHING * entry.few_settings
     counts = [
         f"{ran} of {wanted}" + _FEWER * few
         for (ran, wanted), few in (
@@ -133,12 +136,7 @@ def notes(one: TableSurvey) -> list[str]:
         if entry.line.note:
             rows.setdefault(entry.line.note, []).append(entry.line.model)
     own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
-    own += [
-        f"{entry.line.model}: {entry.settings[0]} of {entry.settings[1]} settings tried so far"
-        for entry in one.measured
-        if entry.settings[0] < entry.settings[1]
-    ]
-    left_out = f"{one.others} further runs of searches or other settings are not shown."
+    left_out = f"{one.others} further runs, of other settings or longer, are not shown."
     return [*one.experiment.notes, *own, *([left_out] if one.others else [])]
 
 

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from .reproduce import Grid
 from .spec import READY, Published, Row
@@ -24,7 +25,9 @@ class Summary:
         std: its standard deviation; ``None`` with fewer than two seeds.
         n: seeds.
         last_mean: mean of the test metric after the last scored epoch.
-        epochs: epochs run.
+        epochs: epochs that each run was to have.
+        diverged: the last epochs of runs that ended before, as their recipe says, because they
+            diverged.
         seconds: mean wall time of a run.
     """
 
@@ -33,6 +36,7 @@ class Summary:
     n: int
     last_mean: float | None
     epochs: int
+    diverged: tuple[int, ...]
     seconds: float
 
 
@@ -48,8 +52,10 @@ class Line:
         epochs: run / published.
         time: wall time of a run.
         verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
-            without a bound, or after fewer epochs than published.
-        note: the row's note and where the paper quotes it from.
+            without a bound, after fewer epochs than published, or before all settings of a search
+            were tried.
+        note: the row's note, where the paper quotes it from, what a search chose, and what
+            diverged.
     """
 
     model: str
@@ -86,7 +92,8 @@ def summary(grid: Grid, row: Row) -> Summary | None:
         std=std,
         n=len(records),
         last_mean=statistics.fmean(last) if last else None,
-        epochs=records[0].epochs or 0,
+        epochs=records[0].asked,
+        diverged=tuple(r.epochs for r in records if r.epochs is not None and r.epochs < r.asked),
         seconds=statistics.fmean(r.seconds or 0.0 for r in records),
     )
 
@@ -97,32 +104,54 @@ def show_number(value: float | None, metric: str) -> str:
         return _NONE
     if metric in FRACTIONS:
         return f"{100 * value:.2f}"
-    return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
+    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
 
 
 def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> str:
-    """Format ``mean ± std (n)``, both with the decimals of the mean."""
+    """Format ``mean ± std (n)``, with decimals enough to see the deviation."""
     text = show_number(mean, metric)
-    if std is not None:
-        decimals = len(text.partition(".")[2])
+    if std is not None and "e" in text:
+        text += f" ± {std:.2g}"
+    elif std is not None:
         scale = 100.0 if metric in FRACTIONS else 1.0
-        exponent = "e" in text
-        text += f" ± {std:.2g}" if exponent else f" ± {scale * std:.{decimals}f}"
+        decimals = len(text.partition(".")[2])
+        if std > 0:  # two more are enough: beyond, the deviation is nothing beside the mean
+            decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(scale * std))))
+        text = f"{scale * mean:.{decimals}f} ± {scale * std:.{decimals}f}"
     return text if n is None else f"{text} ({n})"
 
 
 def show_published(published: Published, metric: str) -> str:
     """Format what the paper says: a number, a bound, or where it is drawn."""
     if published.mean is not None:
-        return show_spread(published.mean, published.std, published.n, metric)
+        text = _as_written(published.mean, metric, 2 if metric in FRACTIONS else 3)
+        if published.std is not None:
+            decimals = len(text.partition(".")[2]) if "e" not in text else 0
+            text += f" ± {_as_written(published.std, metric, decimals)}"
+        return text if published.n is None else f"{text} ({published.n})"
     if published.below is not None:
-        return f"< {show_number(published.below, metric)}"
+        return f"< {_as_written(published.below, metric)}"
     if published.above is not None:
-        return f"≥ {show_number(published.above, metric)}"
+        return f"≥ {_as_written(published.above, metric)}"
     told = published.figure or published.absent
     if told is not None or published.parameters is None:
         return told or _NONE
     return f"{published.parameters:,} parameters"
+
+
+def _as_written(value: float, metric: str, decimals: int = 0) -> str:
+    """Format a published number with all its digits; fractions in per cent.
+
+    Args:
+        value: the number.
+        metric: its metric.
+        decimals: how many to show at least; final zeros of a number in a file are lost.
+    """
+    if "e" in repr(value):
+        return f"{value:g}"
+    exact = Decimal(repr(value)) * (100 if metric in FRACTIONS else 1)
+    own = len(f"{exact.normalize():f}".partition(".")[2])
+    return f"{exact:.{max(own, decimals)}f}"
 
 
 def unit(metric: str) -> str:
@@ -137,10 +166,13 @@ def line(grid: Grid, row: Row) -> Line:
     """Return one row of the table."""
     published = row.published
     ours, setting = summary(grid, row), grid.setting(row)
+    tried, wanted = grid.tried(row), len(row.search)
     notes = [f"quoted from {published.quoted}"] if published.quoted else []
     if published.parameters is not None and row.metric:
         notes += [f"{published.parameters:,} parameters published"]
-    notes += [f"best of {len(row.search)} settings: {setting.label}"] if setting else []
+    if setting is not None:
+        count = f"{wanted}" if tried == wanted else f"{tried} of {wanted}"
+        notes += [f"best of {count} settings: {setting.label}"]
     notes += [text for text in (row.note, row.untrained) if text]
     theirs = show_published(published, row.metric)
     if ours is None:
@@ -148,6 +180,9 @@ def line(grid: Grid, row: Row) -> Line:
         return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
+    if ours.diverged:
+        ends = ", ".join(map(str, ours.diverged))
+        notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
     difference = _NONE
     if published.std and published.mean is not None:
         difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
@@ -158,7 +193,7 @@ def line(grid: Grid, row: Row) -> Line:
         difference=difference,
         epochs=f"{ours.epochs} / {row.recipe.epochs}" + (" (fewer)" if few else ""),
         time=duration(ours.seconds),
-        verdict=_NONE if few else _verdict(row, ours.mean),
+        verdict=_NONE if few or tried < wanted else _verdict(row, ours.mean),
         note="; ".join(notes),
     )
 

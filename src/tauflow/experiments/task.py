@@ -143,7 +143,7 @@ def run_data(
         seed=seed,
     )
     if resume:
-        take_over_shorter(job, runs_dir)
+        take_over_shorter(job, data, runs_dir)
     directory = choose_directory(job.directory(runs_dir), resume=resume)
     with _removed_unless_begun(directory, own=not resume), locked(directory):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)

@@ -202,7 +202,7 @@ class _Run:
             yield self.data[indices]
 
     def _check_finite_parameters(self, epoch: int) -> None:
-        # A metric such as accuracy stays finite on NaN predictions, so this must look itself.
+        # The evaluation would notice too, but could not say which parameters they are.
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
             where = self._where(epoch, self.step)
             raise NonFiniteError(f"parameters are not finite after {where}")

@@ -1,5 +1,6 @@
 """Metrics by name, and their exact value over a whole split."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -21,13 +22,18 @@ def absolute_error(prediction: Tensor, y: Tensor) -> Tensor:
 
 
 def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where the largest logit is that of the true class, else 0."""
-    return (prediction.argmax(-1) == y).to(prediction.dtype)
+    """Return 1 where the largest logit is that of the true class, else 0; NaN if a logit is."""
+    right = (prediction.argmax(-1) == y).to(prediction.dtype)
+    return right.masked_fill(prediction.isnan().any(-1), math.nan)
 
 
 def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where the logit is on the side of zero that the target, 0 or 1, says, else 0."""
-    return ((prediction > 0) == (y.view_as(prediction) > 0.5)).to(prediction.dtype)
+    """Return 1 where the logit is on the side of zero that the target, 0 or 1, says, else 0.
+
+    Where the logit is NaN, so is the result.
+    """
+    right = ((prediction > 0) == (y.view_as(prediction) > 0.5)).to(prediction.dtype)
+    return right.masked_fill(prediction.isnan(), math.nan)
 
 
 def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
@@ -40,6 +46,9 @@ def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
         logit: (N,).
         positive: (N,) bool.
 
+    Returns:
+        The area; NaN if a logit is, which has no place among the others.
+
     Raises:
         DataError: there are no positives, or no negatives.
     """
@@ -49,6 +58,8 @@ def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
             f"the area under a ROC curve needs targets of both classes, but all {len(logit)} are "
             f"{'positive' if len(of_positives) else 'negative'}. Use another metric."
         )
+    if bool(logit.isnan().any()):
+        return logit.new_tensor(math.nan)
     below = torch.searchsorted(of_negatives, of_positives)
     not_above = torch.searchsorted(of_negatives, of_positives, right=True)
     return (below + not_above).double().mean() / (2 * len(of_negatives))
@@ -88,6 +99,8 @@ def _of_one_logit(
 
 
 def _f1_of_logits(logit: Tensor, positive: Tensor) -> Tensor:
+    if bool(logit.isnan().any()):
+        return logit.new_tensor(math.nan)
     return f1(logit > 0, positive)
 
 

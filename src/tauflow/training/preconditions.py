@@ -1,7 +1,7 @@
 """What is checked before training begins: a model, data, a loss, a metric and a recipe that fit."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
@@ -72,18 +72,28 @@ def check_training(
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
     """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
-    good = torch.isfinite(data.x)
-    if data.observed is not None:
-        good |= ~data.observed
-    finite = {"x": good.flatten(2).all(-1)}
-    if data.dt is not None:
-        finite["dt"] = torch.isfinite(data.dt)
-    for part, good in finite.items():
-        bad = ~good if data.mask is None else ~good & data.mask
-        if bool(bad.any()):
+    for part in ("x", "dt"):
+        for first, piece in data.pieces():
+            bad = _not_finite(part, piece)
+            if bad is None or not bool(bad.any()):
+                continue
             row, step = bad.nonzero()[0].tolist()
             advice = "Fill the value in" + (", mark it with observed=False" if part == "x" else "")
             raise DataError(
-                f"{part} of the {name} data is not finite at sequence {row}, step {step}. "
+                f"{part} of the {name} data is not finite at sequence {first + row}, step {step}. "
                 f"{advice}, or mark the step with mask=False."
             )
+
+
+def _not_finite(part: str, data: SequenceBatch) -> Tensor | None:
+    """Return where x or dt is not finite though it counts, (B, T); ``None`` without that part."""
+    if part == "x":
+        good = torch.isfinite(data.x)
+        if data.observed is not None:
+            good |= ~data.observed
+        good = good.flatten(2).all(-1)
+    elif data.dt is None:
+        return None
+    else:
+        good = torch.isfinite(data.dt)
+    return ~good if data.mask is None else ~good & data.mask

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +153,8 @@ def fingerprint(
     structure = hashlib.blake2b("\n".join(shapes).encode(), digest_size=16).hexdigest()
     digests: dict[str, str | None] = {"model": structure}
     for name, split in splits.items():
-        digests[name] = None if split is None else hash_tensors(_tensors(split))
+        digests[name] = None if split is None else hash_tensors(split.tensors())
     return digests
-
-
-def _tensors(split: SequenceBatch) -> dict[str, Tensor]:
-    values = {field.name: getattr(split, field.name) for field in fields(split)}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

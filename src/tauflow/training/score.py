@@ -117,7 +117,11 @@ class Score:
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
-        valid = batch.mask if batch.y_mask is None else batch.y_mask
+        for _, piece in batch.pieces():
+            self._check_values(where, piece)
+
+    def _check_values(self, where: str, batch: SequenceBatch) -> None:
+        y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
         # A target per sequence has no step axis for a mask to select from.
         y = y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
         if self.target == "binary" and not bool(((y >= 0) & (y <= 1)).all()):

@@ -91,6 +91,10 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
         (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),
         ([], "takes a data set or --csv with a file of your own, got neither"),
         (["pendulum", "--time-unit", "h"], "--time-unit is for a file of your own"),
+        ([*SAID, "--split-by", "tim"], "Did you mean 'time'"),
+        ([*SAID, "--split-by", "time", "--group", "b"], "group is for a draw of ids"),
+        ([*SAID, "--group", "ward"], "has no column 'ward' (group)"),
+        (["pendulum", "--split-by", "time"], "--split-by is for a file of your own"),
         ([*SAID, "--split", "a,b"], "is not three numbers"),
         ([*SAID, "--features", "a,c"], "has no column 'c'"),
         ([*SAID, "--model", "lstn"], "Did you mean 'lstm'"),
@@ -115,6 +119,39 @@ def test_other_names_and_delimiters(call, visits):
     output = call("run", *words, "--epochs", 1, "--model", "elman").output
     assert "runs/my-visits-2024-/elman" in output
     assert "80 ids: 48 for training, 0 for validation, 32 for the test" in output
+
+
+def test_ids_of_a_group_stay_in_one_part(call, visits):
+    lines = visits.read_text("utf-8").splitlines()
+    groups = ["ward", *(f"w{int(line.split(',')[0]) // 8}" for line in lines[1:])]
+    rows = [f"{line},{group}" for line, group in zip(lines, groups, strict=True)]
+    visits.write_text("\n".join(rows), "utf-8")
+    words = ["--target", "level", "--features", "a,b", "--group", "ward", "--model", "gru"]
+    output = call("run", *SAID, *words, "--epochs", 1, "--hidden-size", 2).output
+    assert "80 ids in 10 groups of 'ward': 48 for training, 16 for validation, 16" in output
+
+
+@pytest.mark.parametrize("target", [[], ["--target", "level"]])
+def test_one_long_recording_is_cut_by_time(call, tmp_path, target):
+    hours = np.cumsum(np.random.default_rng(0).exponential(0.5, 200))
+    with (tmp_path / "visits.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["patient", "hours", "a", "b", "level"])
+        for hour in hours:
+            a, b = np.sin(hour), np.cos(hour)
+            writer.writerow(["r", f"{hour:.4f}", round(a, 4), round(b, 4), round(50 + 20 * a, 3)])
+    words = ["--features", "a,b", "--model", "gru", *target]
+    refused = call("run", *SAID, *words, code=1).stderr
+    assert "1 ids cannot be split" in refused
+    assert "--split-by time" in refused
+    run = [*words, "--split-by", "time", "--epochs", 60, "--hidden-size", 8, "--lr", 0.03]
+    output = call("run", *SAID, *run).output
+    assert "140 rows for training, 30 for validation, 30 for the test, in 1, 1, 1" in output
+    found = scores(output)
+    assert found["gru"] < 0.5 * found["training mean"]
+    directory = re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]
+    record = json.loads((tmp_path / directory / "record.json").read_text(encoding="utf-8"))
+    assert record["config"]["dataset_options"]["split_by"] == "time"
 
 
 def test_the_same_run_from_python(visits, tmp_path):

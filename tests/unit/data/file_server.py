@@ -1,6 +1,7 @@
 """A small data set, and a server on this machine that has its files."""
 
 import hashlib
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,6 +43,7 @@ class Server:
         self.asked: list[str] = []
         self.resumed: list[tuple[str, int]] = []
         self.sends_parts = True
+        self.pause = 0.0  # seconds between two bytes
         self.sent = dict(CONTENT)
         self.announced = {name: len(content) for name, content in CONTENT.items()}
         outer = self
@@ -64,7 +66,12 @@ class Server:
                     content, length = content[first:], max(0, length - first)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
-                self.wfile.write(content)
+                if not outer.pause:
+                    self.wfile.write(content)
+                    return
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(outer.pause)
 
             def log_message(self, *arguments: object) -> None:
                 pass

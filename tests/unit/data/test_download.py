@@ -1,19 +1,30 @@
 """Downloads: complete or not at all, and going on where they stopped."""
 
+import errno
+import importlib
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
 from file_server import CARD, CONTENT, Server, fill
 
-from tauflow.data import resume, store
-from tauflow.errors import ChecksumError, DataNotFoundError
+from tauflow import lock
+from tauflow.data import catalog, download, resume, store
+from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TimeError
+from tauflow.lock import LOCK_FILE
+
+UNKNOWN = {**CARD.files, "b.npy": ""}
+"""Nobody publishes the digest of the second file."""
 
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(store, "_ATTEMPTS", 0)
+    monkeypatch.setattr(download, "_ATTEMPTS", 0)
+    monkeypatch.setattr(lock, "_PAUSE", 0.01)
     monkeypatch.setattr(resume, "_BLOCK", 2)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
@@ -26,14 +37,133 @@ def server(monkeypatch):
     served.http.server_close()
 
 
+def names_in(folder):
+    """Return what lies in a folder beside the lock."""
+    return {path.name for path in folder.iterdir()} - {LOCK_FILE}
+
+
 def test_file_without_a_published_digest_is_taken_as_it_is(server, tmp_path):
-    unknown = {**CARD.files, "b.npy": ""}
-    paths = store.locate(replace(server.card, files=unknown), tmp_path)
+    paths = store.locate(replace(server.card, files=UNKNOWN), tmp_path)
     paths[1].write_bytes(b"whatever")
-    assert store.locate(replace(CARD, files=unknown), tmp_path) == paths
+    assert store.locate(replace(CARD, files=UNKNOWN), tmp_path) == paths
     paths[0].write_bytes(b"whatever")
     with pytest.raises(ChecksumError, match=r"a\.npy is damaged"):
-        store.locate(replace(CARD, files=unknown), tmp_path)
+        store.locate(replace(CARD, files=UNKNOWN), tmp_path)
+
+
+@pytest.mark.parametrize("files", [CARD.files, UNKNOWN, dict.fromkeys(CONTENT, "")])
+def test_two_downloads_at_once_fetch_every_file_once(server, tmp_path, files):
+    server.pause = 0.01
+    card = replace(server.card, files=files)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(store.locate, card, tmp_path) for _ in range(2)]
+        for paths in (job.result() for job in found):
+            assert [path.read_bytes() for path in paths] == list(CONTENT.values())
+    assert sorted(server.asked) == sorted(CONTENT)
+    assert names_in(tmp_path / "toy_files") == set(CONTENT)
+
+
+def refuse(paths):
+    raise DataError(f"{paths[1]}, line 1 holds {paths[1].read_text()!r}. Get the file again.")
+
+
+def test_download_without_a_digest_is_kept_only_if_it_passes_the_check(server, tmp_path):
+    card, folder = replace(server.card, files=UNKNOWN), tmp_path / "toy_files"
+    server.sent["b.npy"] = b"<html>Sorry"
+    message = (
+        r"^toy: what http://.* sent is not this data set: b\.npy, line 1 holds '<html>Sorry'\. "
+        r"Nothing of it was kept\. Try again later, or set TAUFLOW_DATA"
+    )
+    with pytest.raises(DataError, match=message):
+        store.locate(card, tmp_path, check=refuse)
+    assert names_in(folder) == {"a.npy", "c.npy"}
+    seen = []
+    paths = store.locate(card, tmp_path, check=seen.extend)
+    assert [path.name for path in seen] == list(CONTENT)
+    assert (seen[0], seen[2]) == (paths[0], paths[2])
+    assert names_in(folder) == set(CONTENT)
+    # Files that are there are the loader's to check: it names the one to delete.
+    assert store.locate(card, tmp_path, check=refuse) == paths
+
+
+PAGES = {
+    "gesture": ("gesture_phase_dataset.zip", "cannot be unpacked (File is not a zip file)"),
+    "occupancy": ("occupancy_data.zip", "cannot be unpacked (File is not a zip file)"),
+    "traffic": ("metro+interstate+traffic+volume.zip", "cannot be unpacked (File is not a zip"),
+    "har": ("human+activity+recognition+using+smartphones.zip", "cannot be unpacked (File is"),
+    "power": ("household_power_consumption.zip", "cannot be unpacked (File is not a zip file)"),
+    "person-activity": ("ConfLongDemo_JSI.txt", ", line 1 has 1 fields, expected 8"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_in_place_of_a_file_without_a_digest_is_refused(server, monkeypatch, tmp_path, name):
+    file, reason = PAGES[name]
+    card = catalog.DATASETS[name]
+    assert card.files == {file: ""}
+    module = importlib.import_module(f"tauflow.data.real.{name.replace('-', '_')}")
+    constant = name.replace("-", "_").upper()
+    monkeypatch.setattr(module, constant, replace(card, base_url=server.card.base_url))
+    server.sent[file] = b"<html>Be back soon</html>"
+    server.announced[file] = len(server.sent[file])
+    with pytest.raises(DataError, match=rf"^{name}: what http://127\..* sent is not") as refused:
+        catalog.get(name, tmp_path)
+    assert reason in str(refused.value)
+    assert names_in(tmp_path / card.folder) == set()
+    (tmp_path / card.folder / file).write_bytes(server.sent[file])
+    with pytest.raises(DataError, match=r"get it again|Get the file again"):
+        catalog.get(name, tmp_path)
+
+
+def test_check_that_fails_in_another_way_leaves_nothing_either(server, tmp_path):
+    def fail(paths):
+        raise TimeError("times run backwards. Sort them.")
+
+    card = replace(server.card, files=UNKNOWN)
+    (tmp_path / "toy_files" / download.ASIDE).mkdir(parents=True)
+    with pytest.raises(TimeError, match=r"is not this data set: times run backwards\. Nothing"):
+        store.locate(card, tmp_path, check=fail)
+    with pytest.raises(ZeroDivisionError):
+        store.locate(card, tmp_path, check=lambda paths: 1 / 0)
+    assert names_in(tmp_path / "toy_files") == {"a.npy", "c.npy"}
+
+
+def make_read_only(monkeypatch, folder, code):
+    """Let a folder refuse to be written, as it does not do to the superuser."""
+    original = Path.mkdir
+
+    def mkdir(path, *arguments, **options):
+        if path.is_relative_to(folder):
+            raise OSError(code, os.strerror(code))
+        original(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_download_goes_to_the_first_place_that_can_be_written(
+    server, monkeypatch, cache, tmp_path, code
+):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv(store.DATA_VARIABLE, str(tmp_path / "mine"))
+    make_read_only(monkeypatch, tmp_path / "mine", code)
+    paths = store.locate(server.card)
+    assert {path.parent for path in paths} == {cache / "toy_files"}
+    assert not list((tmp_path / "mine").iterdir())
+    make_read_only(monkeypatch, tmp_path, code)
+    message = (
+        rf"^toy is not here, and there is no place .*: {tmp_path / 'other'}.* cannot be written"
+    )
+    with pytest.raises(DataNotFoundError, match=message) as refused:
+        store.locate(server.card, tmp_path / "other")
+    assert os.strerror(code) in str(refused.value)
+    assert "Name a directory that you may write to" in str(refused.value)
+
+
+def test_folder_that_cannot_be_made_for_another_reason_is_said_so(server, tmp_path):
+    (tmp_path / "toy_files").write_text("a file")
+    with pytest.raises(DataNotFoundError, match=r"downloading failed \(.*toy_files"):
+        store.locate(server.card, tmp_path)
 
 
 def test_download_fetches_only_what_is_missing(server, tmp_path):
@@ -41,7 +171,7 @@ def test_download_fetches_only_what_is_missing(server, tmp_path):
     paths = store.locate(server.card, tmp_path)
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert sorted(server.asked) == ["a.npy", "c.npy"]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(CONTENT)
+    assert names_in(folder) == set(CONTENT)
 
 
 def test_download_goes_to_the_folder_of_the_variable(server, monkeypatch, cache, tmp_path):
@@ -68,7 +198,7 @@ def test_download_of_other_bytes_keeps_nothing(server, tmp_path):
     server.sent["b.npy"] = b"SECOND FILE"
     with pytest.raises(ChecksumError, match=r"toy: .* sent other bytes than the published ones"):
         store.locate(server.card, tmp_path)
-    assert {path.name for path in (tmp_path / "toy_files").iterdir()} <= {"a.npy", "c.npy"}
+    assert names_in(tmp_path / "toy_files") <= {"a.npy", "c.npy"}
 
 
 def stop_after_four_bytes(server, root, name="b.npy"):
@@ -90,7 +220,56 @@ def test_interrupted_download_goes_on_where_it_stopped(server, tmp_path):
     paths = store.locate(server.card, tmp_path)
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
     assert server.resumed == [("b.npy", 4)]
-    assert {path.name for path in (tmp_path / "toy_files").iterdir()} == set(CONTENT)
+    assert names_in(tmp_path / "toy_files") == set(CONTENT)
+
+
+class Answer:
+    """What came of a file from a server that broke off, to a library that does not mind."""
+
+    def __init__(self, content, status=200, **headers):
+        self.content, self.status_code = content, status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *reason):
+        pass
+
+    def raise_for_status(self):
+        pass
+
+    def iter_content(self, size):
+        yield self.content
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_file_of_another_length_than_announced_is_not_complete(tmp_path, monkeypatch, known):
+    part, file = tmp_path / "part", tmp_path / "file"
+    fetch = resume.ResumingDownloader(part, resume=known)
+    answers = [
+        Answer(b"0123", Content_Length="10"),
+        Answer(b"45", 206, Content_Length="6", Content_Range="bytes 4-9/10"),
+        Answer(b"6789", 206, Content_Length="4", Content_Range="bytes 6-9/10"),
+        Answer(b"0123456789", Content_Length="10"),
+    ]
+    monkeypatch.setattr(requests, "get", lambda *_, **__: answers.pop(0))
+    for got in (4, 6) if known else (4,):
+        with pytest.raises(OSError, match=f"http://a/b ended after {got} bytes, expected 10"):
+            fetch("http://a/b", str(file), None)
+        assert not file.exists()
+    if not known:
+        answers = answers[2:]
+    fetch("http://a/b", str(file), None)
+    assert file.read_bytes() == b"0123456789"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content_Length": "3", "Content_Encoding": "gzip"}])
+def test_length_that_is_not_known_is_not_compared(tmp_path, monkeypatch, headers):
+    monkeypatch.setattr(requests, "get", lambda *_, **__: Answer(b"0123456789", **headers))
+    fetch = resume.ResumingDownloader(tmp_path / "part")
+    fetch("http://a/b", str(tmp_path / "file"), None)
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
 def test_server_that_sends_no_parts_sends_the_whole_file_again(server, tmp_path):
@@ -116,9 +295,11 @@ def test_part_of_another_file_is_not_kept(server, tmp_path):
 
 
 def test_without_a_digest_every_try_begins_anew(server, tmp_path):
-    card = replace(server.card, files={**CARD.files, "b.npy": ""})
-    (tmp_path / "toy_files").mkdir()
-    (tmp_path / "toy_files" / ".b.npy..part").write_bytes(b"????")
+    card = replace(server.card, files=UNKNOWN)
+    aside = tmp_path / "toy_files" / download.ASIDE  # of a program that was killed
+    aside.mkdir(parents=True)
+    for name in (".b.npy..part", "b.npy"):
+        (aside / name).write_bytes(b"????")
     assert store.locate(card, tmp_path)[1].read_bytes() == CONTENT["b.npy"]
     assert server.resumed == []
 

@@ -1,5 +1,7 @@
+import hashlib
 import io
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,13 @@ import torch
 from tauflow.data.catalog import load_task
 from tauflow.data.real import har
 from tauflow.data.real.har import load_har, read_part
-from tauflow.errors import DataError, DataNotFoundError, UnknownNameError
+from tauflow.errors import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    DataNotFoundError,
+    UnknownNameError,
+)
 
 # Rows per subject of the published files.
 TRAIN = {1: 347, 3: 341, 5: 302, 6: 325, 7: 308, 8: 281, 11: 316, 14: 323, 15: 328, 16: 366}
@@ -50,8 +58,11 @@ def archive(path, parts, **changed):
 @pytest.fixture
 def root(tmp_path, monkeypatch, parts):
     (tmp_path / "har").mkdir()
-    archive(tmp_path / "har" / "human+activity+recognition+using+smartphones.zip", parts)
-    monkeypatch.setattr(har, "ROWS", {"train": 200, "test": 90})
+    path = archive(tmp_path / "har" / "human+activity+recognition+using+smartphones.zip", parts)
+    with zipfile.ZipFile(path) as packed:
+        digest = hashlib.sha256(packed.read("UCI HAR Dataset.zip")).hexdigest()
+    card = replace(har.HAR, repacked={"UCI HAR Dataset.zip": digest})
+    monkeypatch.setattr(har, "HAR", card)
     return tmp_path
 
 
@@ -64,19 +75,22 @@ def test_files_are_read_out_of_the_archive(root, parts):
         assert (subject == expected[2]).all()
 
 
-def test_windows_follow_the_script_step_by_step(root, parts):
-    data = load_har(root, download=False)
-    assert data.sizes == (166, 18, 10)
+@pytest.mark.parametrize(("length", "sizes"), [(16, (166, 18, 10)), (32, (152, 16, 8))])
+def test_windows_follow_the_script_step_by_step(root, parts, length, sizes):
+    data = load_har(root, download=False, **({} if length == 16 else {"length": length}))
+    assert data.sizes == sizes
     x, y, _ = parts["train"][1]
-    order = np.random.RandomState(893429).permutation(184)
-    for part, chosen in ((data.valid, order[:18]), (data.train, order[18:])):
+    count, held = sum(sizes[:2]), sizes[1]
+    order = np.random.RandomState(893429).permutation(count)
+    for part, chosen in ((data.valid, order[:held]), (data.train, order[held:])):
         assert part.x.dtype == torch.float32
-        assert part.x.shape == (len(chosen), 16, 561)
+        assert part.x.shape == (len(chosen), length, 561)
         for window, row in enumerate(chosen):
-            assert (part.x[window].numpy() == x[row : row + 16].astype(np.float32)).all()
-            assert part.y[window].tolist() == y[row : row + 16].tolist()
+            assert (part.x[window].numpy() == x[row : row + length].astype(np.float32)).all()
+            assert part.y[window].tolist() == y[row : row + length].tolist()
     x, y, _ = parts["test"][1]
-    assert data.test.y.tolist() == [y[row : row + 16].tolist() for row in range(0, 74, 8)]
+    starts = range(0, 90 - length, 8)
+    assert data.test.y.tolist() == [y[row : row + length].tolist() for row in starts]
 
 
 def test_split_by_subject_keeps_people_apart(root, parts):
@@ -90,13 +104,16 @@ def test_split_by_subject_keeps_people_apart(root, parts):
             assert owners <= people
 
 
-def test_published_counts_are_consistent():
+@pytest.mark.parametrize("length", [16, 32])
+def test_published_counts_are_consistent(length):
     assert (sum(TRAIN.values()), sum(TEST.values())) == (7352, 2947)
-    assert har.SIZES["random"] == (7336 - 733, 733, len(range(0, 2947 - 16, 8)))
-    train = sum(rows - 16 for who, rows in TRAIN.items() if who not in har.VALID_SUBJECTS)
-    valid = sum(TRAIN[who] - 16 for who in har.VALID_SUBJECTS)
-    test = sum(len(range(0, rows - 16, 8)) for rows in TEST.values())
-    assert har.SIZES["by_subject"] == (train, valid, test)
+    held = int(0.1 * (7352 - length))
+    random = (7352 - length - held, held, len(range(0, 2947 - length, 8)))
+    assert har.SIZES[length, "random"] == random
+    train = sum(rows - length for who, rows in TRAIN.items() if who not in har.VALID_SUBJECTS)
+    valid = sum(TRAIN[who] - length for who in har.VALID_SUBJECTS)
+    test = sum(len(range(0, rows - length, 8)) for rows in TEST.values())
+    assert har.SIZES[length, "by_subject"] == (train, valid, test)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +133,13 @@ def test_malformed_files_are_refused(tmp_path, parts, changed, message):
         read_part([path], "test")
 
 
-def test_short_missing_and_unknown_are_refused(root, monkeypatch, tmp_path_factory):
-    monkeypatch.setattr(har, "ROWS", {"train": 7352, "test": 2947})
-    with pytest.raises(DataError, match=r"X_train\.txt has 200 rows, expected 7352"):
+def test_other_missing_and_unknown_are_refused(root, monkeypatch, tmp_path_factory):
+    monkeypatch.undo()
+    with pytest.raises(ChecksumError, match=r"UCI HAR Dataset\.zip in .* is not the published"):
         load_task("har", root=root, download=False)
     with pytest.raises(DataNotFoundError, match=r"smartphones\.zip not found"):
         load_task("har", root=tmp_path_factory.mktemp("empty"), download=False)
     with pytest.raises(UnknownNameError, match="Choose from: random, by_subject"):
         load_task("har", split="by_time")
+    with pytest.raises(ArgumentError, match="length must be 16 or 32, got 8"):
+        load_task("har", length=8)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from published_data import content_hash, load_or_skip
 
 from tauflow.data import load_task
-from tauflow.data.real import imdb_reviews
+from tauflow.data.real import imdb, imdb_reviews
 from tauflow.data.real.imdb import fit, read_coded, tokens_of
 from tauflow.data.real.imdb_reviews import code_words, rank_words, read_reviews, words_of
 from tauflow.errors import ArgumentError, DataError
@@ -69,6 +69,12 @@ def test_options(data):
     assert small.card.vocabulary == 9
     with pytest.raises(ArgumentError, match="vocabulary must be at least 5"):
         load_task("imdb", vocabulary=4)
+
+
+def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
+    monkeypatch.setattr(imdb, "PER_CLASS", 12_600)
+    with pytest.raises(DataError, match=r"gave \(22500, 2500, 25000\) .* \(22680, 2520, 25200\)"):
+        load_task("imdb", holdout=0.1, download=False)
 
 
 def test_words_are_found_as_in_keras():

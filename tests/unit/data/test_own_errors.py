@@ -1,4 +1,5 @@
 import numpy as np
+import pandas
 import pytest
 from own_tables import changed, visits, write
 
@@ -17,6 +18,7 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b
         ),
         (changed("b", 35, "1,5"), "row 37, column 'b' holds '1,5', .*Write decimals with a point"),
         (changed("a", 0, "inf"), "row 2, column 'a' holds 'inf', expected a finite"),
+        (changed("a", 0, 10**400), "row 2, column 'a' holds '1000000.*expected a finite"),
         (changed("a", 0, "1_0"), "row 2, column 'a' holds '1_0', expected a finite"),
         (changed("patient", 3, None), "row 5, column 'patient' is empty, expected an id"),
         ({"a": [None] * 36}, "feature 'a' has no value in the table"),
@@ -88,6 +90,36 @@ def test_options_that_contradict_each_other(options, message):
 def test_things_that_are_no_table(table, message):
     with pytest.raises(ArgumentError, match=message):
         from_table(table, id="patient")
+
+
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+@pytest.mark.parametrize("resolution", ["ns", "us", "ms", "s", "h", "D"])
+def test_dates_and_durations_are_no_numbers(kind, resolution):
+    moments = np.arange(36).astype(f"{kind}[{resolution}]")
+    word = "dates" if kind == "datetime64" else "durations"
+    message = rf"column 'a' holds {word} \({kind}\[{resolution}\]\), expected numbers"
+    undated = np.full(36, "NaT", moments.dtype)
+    for a in (moments, undated):
+        with pytest.raises(DataError, match=message):
+            from_table(visits(a=a), **SAID)
+    with pytest.raises(DataError, match=message):
+        from_table(visits(a=moments), id="patient", time="hours", features=["a", "b"])
+    for task in (None, "classification", "regression"):
+        with pytest.raises(DataError, match=message):
+            from_table(visits(a=moments), **{**SAID, "target": "a", "features": ["b"]}, task=task)
+
+
+@pytest.mark.parametrize("resolution", ["ns", "us", "ms", "s"])
+def test_dates_of_frames_are_no_numbers(resolution):
+    frame = pandas.DataFrame(visits())
+    frame["a"] = pandas.to_datetime(frame["a"], unit="h").astype(f"datetime64[{resolution}]")
+    with pytest.raises(DataError, match="Divide durations, or dates minus a first one, by a unit"):
+        from_table(frame, **SAID)
+    frame["a"] = (frame["a"] - frame["a"].min()) / np.timedelta64(1, "h")
+    assert from_table(frame, **SAID).table.inputs == ("a", "b")
+    frame["a"] = pandas.to_datetime(frame["a"], unit="h").dt.tz_localize("Europe/Berlin")
+    with pytest.raises(DataError, match=r"column 'a' holds '1970-01-01.*expected a finite"):
+        from_table(frame, **SAID)
 
 
 def test_an_empty_table():

@@ -68,6 +68,13 @@ def test_what_does_not_fit(target, table, options, message):
         sequences_like(data, visits(**table), **options)
 
 
+def test_numbers_are_no_dates_where_they_were_none_before():
+    counts = [20240530, 20240531, 20240532] * 12
+    data = from_table(visits(hours=counts), target="died", **SAID)
+    new = {"patient": ["x", "x"], "hours": [20240531, 20240601], "a": [1, 2], "b": [3, 4]}
+    assert sequences_like(data, new)[1].dt.tolist() == [[0.0, 70.0]]
+
+
 def test_columns_and_units_have_to_be_there():
     data = from_table(visits(), target="died", **SAID)
     with pytest.raises(UnknownNameError, match=r"no column 'b' \(feature\)"):

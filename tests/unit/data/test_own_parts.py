@@ -3,7 +3,7 @@ import pytest
 from own_tables import visits
 
 from tauflow.data import from_table
-from tauflow.data.own.parts import fractions_of, split_ids
+from tauflow.data.own.parts import cuts_of, fractions_of, split_ids
 from tauflow.errors import DataError
 
 IDS = [f"id {number}" for number in range(40)]
@@ -40,10 +40,28 @@ def test_classes_are_spread_evenly(seed):
 
 
 def test_too_few_ids():
-    with pytest.raises(DataError, match=r"1 ids cannot be split .* name pieces of long recordings"):
+    with pytest.raises(DataError, match=r"1 ids cannot be split .*--split-by time.*--group") as one:
         from_table({"who": ["a"] * 5, "x": range(5), "y": [0, 1, 0, 1, 1]}, id="who", target="y")
-    with pytest.raises(DataError, match="3 ids of 3 classes, one of each kept for training"):
+    assert "pieces of one recording in two parts would be a leak" in str(one.value)
+    with pytest.raises(DataError, match="3 ids of 3 classes, one of each class kept for training"):
         split_ids(["a", "b", "c"], (0.6, 0.2, 0.2), 0, np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("count", "split", "least", "cuts"),
+    [
+        (20, (0.7, 0.15, 0.15), 1, (14, 17)),
+        (3, (0.7, 0.15, 0.15), 1, (1, 2)),
+        (2, (0.7, 0.15, 0.15), 1, None),
+        (6, (0.98, 0.01, 0.01), 2, (2, 4)),
+        (5, (0.98, 0.01, 0.01), 2, None),
+        (10, (0.01, 0.5, 0.49), 1, (1, 5)),
+        (10, (0.8, 0, 0.2), 1, (8, 8)),
+        (4, (0.1, 0, 0.9), 2, (2, 2)),
+    ],
+)
+def test_every_part_of_a_cut_has_the_entries_it_needs(count, split, least, cuts):
+    assert cuts_of(count, fractions_of(split), least) == cuts
 
 
 def test_classes_of_the_test_part_alone_are_refused():

@@ -70,6 +70,48 @@ def test_days_alone_are_dates():
     assert gaps(from_table(visits(hours=text * 12), time_unit="days", **SAID)) == [0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("times", "form"),
+    [
+        ([20240530, 20240531, 20240601], "%Y%m%d"),
+        ([20240530.0, 20240531.0, 20240601.0], "%Y%m%d"),
+        (["20240530", "20240531", "20240601"], "%Y%m%d"),
+        ([2024053122, 2024053123, 2024060100], "%Y%m%d%H"),
+        ([202405312258, 202405312359, 202406010000], "%Y%m%d%H%M"),
+        ([20240531225800, 20240531235959, 20240601000000], "%Y%m%d%H%M%S"),
+    ],
+)
+def test_dates_without_hyphens_are_not_taken_for_numbers(tmp_path, times, form):
+    table = visits(hours=times * 12)
+    message = (
+        rf"row \d.*, column 'hours' holds {str(times[0])[:-1]}.*may be a number, or a date without "
+        rf"hyphens.*2024-05-31.*pandas.to_datetime\(..., format='{form}'\).*subtract 2024"
+    )
+    for read, source in ((from_table, table), (read_csv, write(tmp_path / "v.csv", table))):
+        with pytest.raises(TimeError, match=message):
+            read(source, **SAID)
+    dates = pandas.to_datetime([str(int(time)) for time in map(float, times)], format=form)
+    want = (np.diff(dates.to_numpy()) / np.timedelta64(1, "D")).tolist()
+    found = gaps(from_table(visits(hours=[*dates] * 12), time_unit="days", **SAID))
+    assert found == pytest.approx([0, *want])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [20240530, 20240531, 20240532],  # no such day
+        [20241330, 20241331, 20241401],  # no such month
+        [18991230, 18991231, 19000101],  # too early for most
+        [20240530, 20240531, 20240531.5],
+        [0, 20240530, 20240531],
+        [1717113600, 1717113601, 1717113602],  # seconds since 1970
+    ],
+)
+def test_numbers_that_are_no_dates_stay_numbers(times):
+    want = [0, *np.diff(times)]
+    assert gaps(from_table(visits(hours=times * 12), **SAID)) == pytest.approx(want)
+
+
 def test_small_gaps_survive_large_times():
     late = [1.7e9, 1.7e9 + 0.25, 1.7e9 + 0.5]
     assert gaps(from_table(visits(hours=late * 12), **SAID)) == [0, 0.25, 0.25]

@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import numpy as np
 import pandas
 import pytest
@@ -60,6 +62,25 @@ def test_without_irregular_gaps_nothing_is_said_of_the_next_one():
     assert timeless.card.time_unit == "row"
 
 
+@pytest.mark.parametrize("start", [0.0, 1000.0])
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
+def test_small_gaps_that_differ_are_told(start, scale):
+    gaps = np.array([1.0, 3.0]) * scale
+    table = visits(hours=(start * scale + np.cumsum([0.0, *gaps])).tolist() * 12)
+    assert from_table(table, features=["a"], **COLUMNS).table.inputs == ("a", "gap ahead")
+
+
+def test_milliseconds_in_days():
+    regular = np.datetime64("2024-05-31", "ms") + np.arange(30).astype("timedelta64[ms]")
+    # The same gaps years later, where a day's fraction has fewer digits left.
+    late = [*regular, *(regular + np.timedelta64(9000, "D"))]
+    table = {"who": np.repeat(list("abcdef"), 10), "t": late, "a": range(60)}
+    said = {"id": "who", "time": "t", "time_unit": "days", "features": ["a"]}
+    assert from_table(table, **said).table.inputs == ("a",)
+    late[9] += np.timedelta64(1, "ms")
+    assert from_table({**table, "t": late}, **said).table.inputs == ("a", "gap ahead")
+
+
 def test_next_step_of_one_column_reads_it_first():
     data = from_table(visits(), target="b", task="next-step", features=["a", "b"], **COLUMNS)
     assert data.table.inputs[:2] == ("b", "a")
@@ -109,6 +130,38 @@ def test_scaling_is_of_the_training_ids_alone():
         rows = [row for row, who in enumerate(table["patient"]) if who == name]
         want = torch.tensor([table["y"][row] for row in rows])
         torch.testing.assert_close(data.table.unscale(one.y)[0, :, 0], want)
+
+
+NANS = ["-nan", "NAN", "Nan", "+nan", "nan", "NaN", "-NaN", "+NAN", Decimal("NaN")]
+
+
+@pytest.mark.parametrize("word", NANS)
+def test_what_reads_as_nan_is_missing(tmp_path, word):
+    classes = [1, 1, 1, 2, 2, 2] * 6
+    table = visits(y=[row / 7 for row in range(36)], level=classes)
+    for column in ("a", "y", "level"):
+        table[column] = [word if row == 4 else cell for row, cell in enumerate(table[column])]
+    # In a file every cell is text; in memory only the words are.
+    for source in (table, write(tmp_path / "visits.csv", table)):
+        read = from_table if source is table else read_csv
+        level = read(source, target="level", features=["a"], **COLUMNS)
+        assert (level.card.task, level.card.per_step) == ("classify", False)
+        assert level.table.outputs == ("1", "2")
+        _, one, _ = by_id(level)["p01"]
+        assert one.y.tolist() == [1]
+        assert one.observed[0, :, 0].tolist() == [True, False, True]
+        each = read(source, target="level", per_step=True, features=["b"], **COLUMNS)
+        assert by_id(each)["p01"][1].y_mask.tolist() == [[True, False, True]]
+        number = read(source, target="y", features=["b"], **COLUMNS)
+        _, one, _ = by_id(number)["p01"]
+        assert one.y_mask.tolist() == [[True, False, True]]
+        assert one.y[0, 1, 0] == 0.0
+        assert "1 of 36 targets are missing" in " ".join(number.card.notes)
+
+
+def test_words_that_only_resemble_nan_are_not_missing():
+    data = from_table(visits(y=["nan.", "nano", "-na"] * 12), target="y", features=["a"], **COLUMNS)
+    assert data.table.outputs == ("-na", "nan.", "nano")
 
 
 def test_a_constant_feature_stays_finite():

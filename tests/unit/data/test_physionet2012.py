@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from published_data import content_hash, load_or_skip
 
 from tauflow.data import load_task
+from tauflow.data.real import physionet2012
 from tauflow.data.real.physionet2012 import PHYSIONET2012, fill_forward, scale
 from tauflow.data.real.physionet_records import VARIABLES
 from tauflow.data.store import find
-from tauflow.errors import UnknownNameError
+from tauflow.errors import DataError, UnknownNameError
 
 HR, AGE = (VARIABLES.index(name) for name in ("HR", "Age"))
 
@@ -74,6 +75,12 @@ def test_gaps(data):
     assert dt.sum(1).max() <= 48.001
 
 
+def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
+    monkeypatch.setattr(physionet2012, "RECORDS", 4005)
+    with pytest.raises(DataError, match=r"gave \(2880, 320, 800\) .* expected \(2884, 320, 801\)"):
+        load_task("physionet2012", holdout=0.1, download=False)
+
+
 def test_options(data):
     held = load_task("physionet2012", holdout=0.1, statistics="train", download=False)
     assert held.sizes == (2880, 320, 800)
@@ -81,6 +88,8 @@ def test_options(data):
     assert not torch.equal(held.test.x, data.test.x)
     series = load_task("physionet2012", inputs="values", statics=False, download=False)
     assert series.card.input_size == series.train.x.shape[-1] == 37
+    filled = load_task("physionet2012", statics=False, download=False)
+    assert filled.card.input_size == filled.train.x.shape[-1] == 74
     assert (series.train.x[~series.train.observed] == 0).all()
     other = load_task("physionet2012", split_seed=1, download=False)
     assert other.train.y.sum() + other.test.y.sum() == 554

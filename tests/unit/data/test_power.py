@@ -1,4 +1,6 @@
+import hashlib
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tauflow.data.catalog import load_task
 from tauflow.data.real import power
 from tauflow.data.real.power import hold, load_power, read_minutes
-from tauflow.errors import DataError, DataNotFoundError, UnknownNameError
+from tauflow.errors import ChecksumError, DataError, DataNotFoundError, UnknownNameError
 
 NAME = "household_power_consumption.txt"
 HEADER = (
@@ -63,12 +65,13 @@ def test_nothing_to_keep_is_refused():
 
 def in_archive(tmp_path, monkeypatch, lines):
     (tmp_path / "household_power").mkdir()
+    content = "\r\n".join([HEADER, *lines, ""])
     with zipfile.ZipFile(
         tmp_path / "household_power" / "household_power_consumption.zip", "w"
     ) as packed:
-        packed.writestr(NAME, "\r\n".join([HEADER, *lines, ""]))
-    monkeypatch.setattr(power, "MINUTES", len(lines))
-    monkeypatch.setattr(power, "MISSING_MINUTES", sum("?" in line for line in lines))
+        packed.writestr(NAME, content)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    monkeypatch.setattr(power, "POWER", replace(power.POWER, repacked={NAME: digest}))
     return tmp_path
 
 
@@ -108,15 +111,15 @@ def test_split_by_time_uses_training_statistics(tmp_path, monkeypatch):
 
 
 def test_published_counts_are_consistent():
-    windows = len(range(0, power.MINUTES - 32, 32))
+    windows = len(range(0, 2_075_259 - 32, 32))
     assert windows == sum(power.MINUTE_SIZES["random"]) == 64851
     assert power.MINUTE_SIZES["random"][1:] == (int(0.1 * windows), int(0.15 * windows))
 
 
 def test_file_that_is_cut_off_is_refused(tmp_path, monkeypatch):
     root = in_archive(tmp_path, monkeypatch, minutes(100))
-    monkeypatch.setattr(power, "MINUTES", 2_075_259)
-    with pytest.raises(DataError, match=r"consumption\.txt has 100 rows, expected 2075259"):
+    monkeypatch.undo()
+    with pytest.raises(ChecksumError, match=r"consumption\.txt in .* is not the published file"):
         load_task("power", root=root, download=False)
 
 

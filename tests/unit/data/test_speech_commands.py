@@ -69,7 +69,7 @@ def test_random_split(small):
     assert everything.bincount().tolist() == [8] * 10
 
 
-def test_split_by_speaker_follows_the_lists(small):
+def test_split_by_speaker_follows_the_lists(small, monkeypatch):
     data = load_speech_commands(small, split="by_speaker")
     assert data.sizes == data.card.sizes == (40, 20, 20)
     raw = [features_of(sound(900 + take) / 2**15) for take in (1, 5)]  # "yes" came last
@@ -78,6 +78,10 @@ def test_split_by_speaker_follows_the_lists(small):
     for features, expected in zip(ours, raw, strict=True):
         change = scale * (expected - raw[0][0])
         np.testing.assert_allclose(features, ours[0, 0] + change, rtol=1e-2, atol=1e-3)
+    one_less = replace(loader.SPEECH_COMMANDS, sizes=(56, 12, 13))
+    monkeypatch.setattr(loader, "SPEECH_COMMANDS", one_less)
+    with pytest.raises(DataError, match="has 80 clips of one second, expected 81"):
+        load_speech_commands(small, split="by_speaker")
     with pytest.raises(UnknownNameError, match="split='speaker' is unknown"):
         load_speech_commands(small, split="speaker")
 

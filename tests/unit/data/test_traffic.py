@@ -9,8 +9,8 @@ import torch
 from published_data import file_or_skip, load_or_skip
 
 from tauflow.data.catalog import load_task
-from tauflow.data.real.traffic import read_hours
-from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.data.real.traffic import FILE, MEMBERS, read_hours
+from tauflow.errors import ArgumentError, ChecksumError, DataError, UnknownNameError
 
 HEADER = (
     "holiday,temp,rain_1h,snow_1h,clouds_all,weather_main,weather_description,date_time,"
@@ -109,15 +109,29 @@ def test_impossible_options_are_refused():
         load_task("traffic", protocol="published")
 
 
+def in_archive(root, content):
+    """Pack a table as the repository does: compressed, in an archive."""
+    folder = root / "metro_traffic"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / "metro+interstate+traffic+volume.zip", "w") as packed:
+        packed.writestr(f"{FILE}.gz", gzip.compress(content))
+    return root
+
+
+def test_published_archive_does_as_well_as_the_table(data, tmp_path):
+    content = gzip.decompress(file_or_skip("traffic").read_bytes())
+    loaded = load_task("traffic", root=in_archive(tmp_path, content), download=False)
+    assert torch.equal(loaded.train.x, data.train.x)
+    edited = content.replace(b",289.36,0.0,0.0,75,", b",289.37,0.0,0.0,76,", 1)
+    assert (len(edited), edited != content) == (len(content), True)
+    with pytest.raises(ChecksumError, match=rf"{FILE} in .* is not the published file"):
+        load_task("traffic", root=in_archive(tmp_path, edited), download=False)
+
+
 def test_file_that_is_cut_off_is_refused(tmp_path):
-    folder = tmp_path / "metro_traffic"
-    folder.mkdir()
-    archive = folder / "metro+interstate+traffic+volume.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
-        content = gzip.compress(f"{HEADER}\r\n{ROW}\r\n".encode())
-        packed.writestr("Metro_Interstate_Traffic_Volume.csv.gz", content)
-    with pytest.raises(DataError, match=r"Volume\.csv has 1 rows, expected 48204: it is cut off"):
-        load_task("traffic", root=tmp_path, download=False)
+    root = in_archive(tmp_path, f"{HEADER}\r\n{ROW}\r\n".encode())
+    with pytest.raises(ChecksumError, match=rf"expected {MEMBERS[FILE][:12]}"):
+        load_task("traffic", root=root, download=False)
 
 
 @pytest.mark.parametrize(

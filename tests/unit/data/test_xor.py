@@ -9,7 +9,7 @@ import torch
 from tauflow.data.catalog import load_task
 from tauflow.data.store import DATA_VARIABLE
 from tauflow.data.synthetic import xor
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, UnknownNameError
 
 load = functools.cache(load_task)
 
@@ -115,6 +115,34 @@ def test_holdout_takes_the_end_of_the_training_part():
     assert held.sizes == held.card.sizes == (90_000, 10_000, 10_000)
     assert torch.equal(torch.cat([held.train.x, held.valid.x]), whole.train.x)
     assert torch.equal(held.test.x, whole.test.x)
+
+
+@pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
+def test_unseen_streams_are_not_among_the_training_streams(name):
+    whole, data = load(name), load(name, test="unseen")
+    assert data.sizes == data.card.sizes == (100_000, 0, 6_395)
+    assert torch.equal(data.train.x, whole.train.x)
+
+    def streams(part):
+        entries = torch.stack([part.x[..., 0], part.dt, part.mask.float()], dim=-1)
+        return [row.tobytes() for row in entries.numpy()]
+
+    seen = set(streams(data.train))
+    kept = [stream for stream in streams(whole.test) if stream not in seen]
+    assert streams(data.test) == kept
+    assert len(kept) / len(whole.test) == pytest.approx(1 - 0.3605)
+
+
+def test_streams_that_differ_in_length_only_are_told_apart():
+    bits = np.zeros((3, 32), dtype=np.int64)
+    bits[2, 1] = 1
+    trained, tested = (bits[:1], np.array([4])), (bits, np.array([4, 5, 4]))
+    assert xor.unseen(tested, trained).tolist() == [False, True, True]
+
+
+def test_unknown_test_part_is_refused():
+    with pytest.raises(UnknownNameError, match=r"test='all' is unknown.* published, unseen"):
+        load_task("xor-dense", test="all")
 
 
 @pytest.mark.parametrize("holdout", [-0.1, 0.6, "0.1"])

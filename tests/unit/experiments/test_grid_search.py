@@ -156,5 +156,5 @@ def test_there_must_be_one_row_and_validation_data(places):
     with pytest.raises(ArgumentError, match="stands for several rows of tiny; name one: gru/a, gr"):
         grid_search(tiny(part=both, row=[row]), "gru", GRID, **places)
     blind = [{"name": "", "dataset": "xor-dense", "options": {}}]
-    with pytest.raises(ArgumentError, match="'xor-dense' has no validation part to select by"):
+    with pytest.raises(ArgumentError, match="'xor-dense' has no validation part to"):
         grid_search(tiny(part=blind, metric="binary_accuracy", loss="bce"), "gru", GRID, **places)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.data import from_table
+from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError
 from tauflow.experiments.samples import baselines, sample
 
@@ -52,6 +52,21 @@ def test_every_task_is_trained_by_the_batches_alone(missing, rnn):
     assert trained(died, rnn)[1].test > 0.8 > dict(baselines(died, "accuracy")).popitem()[1]
     level = from_table(frame, target="y", missing=missing, **SAID)
     assert trained(level, rnn)[1].test < 0.6 * dict(baselines(level, "mse"))["training mean"]
+
+
+def test_parts_may_be_made_by_group_or_by_time(tmp_path):
+    frame = visits()
+    frame["ward"] = frame["patient"] // 5
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    for read, table in ((from_table, frame), (read_csv, tmp_path / "visits.csv")):
+        grouped = read(table, target="died", group="ward", **SAID)
+        wards = [
+            {int(name) // 5 for name in grouped.table.ids[part]}
+            for part in ("train", "valid", "test")
+        ]
+        assert sum(map(len, wards)) == len(set.union(*wards)) == 12
+        cut = read(table, target="y", split_by="time", split=(0.5, 0.0, 0.5), **SAID)
+        assert cut.train.x.shape[:2] == cut.test.x.shape[:2] == (60, 3)
 
 
 def test_predictions_are_shown_in_the_units_of_the_table():

@@ -92,6 +92,13 @@ def test_a_part_names_its_rows():
     assert len(experiment.select(["gru"])) == 3
 
 
+def test_a_row_of_that_very_name_is_chosen_alone():
+    experiment = load_experiment("cfc-table-6")
+    assert [row.name for row in experiment.select(["cfc-mmrnn"])] == ["cfc-mmrnn"]
+    both = experiment.select(["cfc-mmrnn", "no-time"])
+    assert [row.name for row in both] == ["cfc-mmrnn", "cfc-mmrnn/no-time"]
+
+
 def swept(**changes):
     grid = {"model": {"hidden_size": [2, 3]}, "recipe": {"lr": [0.1, 0.001]}}
     row = {"name": "gru", "title": "GRU", "model": {"cell": "gru"}, "sweep": grid}

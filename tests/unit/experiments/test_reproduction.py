@@ -3,13 +3,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_experiment import parsed, tiny
 
-from tauflow.errors import DataError, DataNotFoundError
+from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 from tauflow.experiments import collect, load_experiment, reproduce, schedule, table
 from tauflow.experiments.extend import take_over_shorter
+from tauflow.experiments.parse import experiment_from_dict
 from tauflow.experiments.report import grid_markdown, write_grid_reports
 from tauflow.experiments.run import execute, job_of, load_part, run_one, shortened
+from tauflow.experiments.spec import Published
+from tauflow.experiments.survey import survey
 from tauflow.training.curriculum import steps_of_epoch
 
 ROOT = Path(__file__).parents[3]
@@ -101,7 +105,7 @@ def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
     torn.mkdir()
     (torn / "run.json").write_text("{")
     (torn / "record.json").write_text("{")
-    assert take_over_shorter(job, tmp_path) == 0
+    assert take_over_shorter(job, load_part(job.part), tmp_path) == 0
     assert not job.directory(tmp_path).exists()
 
 
@@ -114,10 +118,45 @@ def test_a_shortened_run_still_comes_to_whole_sequences(epochs, stage):
     assert (steps_of_epoch(recipe, epochs) is None) == trained_whole == (epochs >= 26)
 
 
+def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
+    reproduce(tiny(), models=["gru"], seeds=1, epochs=1, progress=False, **places)
+    job = job_of(tiny(), tiny().row("gru"), 0)
+    data = load_part(job.part)
+    moved = replace(data, train=replace(data.train, x=data.train.x + 1e-3))
+    runs = places["runs_dir"]
+    assert take_over_shorter(job, moved, runs) == 0
+    monkeypatch.setattr("tauflow.experiments.attempt.load_part", lambda part, data_dir: moved)
+    grid = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
+    assert [r.epochs for r in grid.records] == [2]
+    assert not grid.failures
+    (shorter,) = (path.parent for path in runs.glob("*/*/log.jsonl") if len(_lines(path)) == 1)
+    (shorter / "last.safetensors").write_bytes(b"torn")
+    longer = replace(job, recipe=replace(job.recipe, epochs=3))
+    assert take_over_shorter(longer, data, runs) == 0
+
+
+def _lines(path):
+    return path.read_text().splitlines()
+
+
 def test_published_results_still_belong_to_their_specifications():
-    for name, runs in (("ltc-table-6", 6), ("cfc-table-7", 4)):
-        grid = collect(load_experiment(name), results_dir=ROOT / "results")
-        assert len(grid.records) >= runs
+    found = survey(ROOT / "results")
+    assert {one.experiment.name: one.others for one in found.tables if one.others} == {}
+    assert not found.warnings
+    assert sum(len(entry.records) for one in found.tables for entry in one.entries) > 100
+
+
+def test_a_search_needs_data_to_select_by(places):
+    part = {"name": "bits", "dataset": "xor-dense"}
+    recipe = {"select": "last", "epochs": 1, "batch_size": 4}
+    row = {
+        **{"name": "gru", "title": "GRU", "model": {"cell": "gru"}, "published": {"mean": 0.9}},
+        "search": {"recipe": {"lr": [0.1, 0.2]}},
+    }
+    table_ = {**parsed(), "loss": "bce", "metric": "binary_accuracy", "recipe": recipe}
+    experiment = experiment_from_dict({**table_, "part": [part], "row": [row]}, "tiny.toml")
+    with pytest.raises(ArgumentError, match="no validation part to select settings by"):
+        reproduce(experiment, progress=False, **places)
 
 
 def test_a_failing_run_leaves_the_others_alone(places):
@@ -159,6 +198,17 @@ def test_processes_give_the_results_of_one(places, tmp_path):
         assert tests[0] == pytest.approx(tests[1], rel=1e-5)
 
 
+def test_a_single_job_of_many_processes_has_one_thread_too(places):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        grid = reproduce(tiny(), models=["gru"], seeds=1, jobs=2, progress=False, **places)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert [record.machine["threads"] for record in grid.records] == [1]
+
+
 def test_a_torn_line_is_reported_and_not_lost(places):
     reproduce(tiny(), models=["gru"], progress=False, **places)
     path = places["results_dir"] / "tiny.jsonl"
@@ -186,6 +236,11 @@ def test_means_and_deviations():
     assert table.summarise([2.5], 1) == (2.5, None)
     assert table.show_spread(0.9876, 0.0123, 5, "accuracy") == "98.76 ± 1.23 (5)"
     assert table.show_spread(2.2147, 0.0302, 3, "mse") == "2.215 ± 0.030 (3)"
+    assert table.show_spread(0.08, 0.004, 5, "mse") == "0.0800 ± 0.0040 (5)"
+    assert table.show_spread(0.01003, 0.0004, None, "mse") == "0.0100 ± 0.0004"
+    assert table.show_spread(0.5, 0.00042, None, "mse") == "0.5000 ± 0.0004"
+    assert table.show_spread(0.5, 1e-9, None, "mse") == "0.50000 ± 0.00000"
+    assert table.show_spread(2e-7, 3e-8, None, "mse") == "2.00e-07 ± 3e-08"
 
 
 def test_the_table_sets_ours_beside_published(places):
@@ -217,3 +272,22 @@ def test_the_page_needs_nothing_else_and_escapes_text(places):
     for attribute in ('src="http', "src='http", 'href="http', "url(http", "@import"):
         assert attribute not in page
     assert page.count("data:image/svg+xml;base64,") == 2  # learning curves, and predictions
+
+
+@pytest.mark.parametrize(
+    ("numbers", "metric", "text"),
+    [
+        ({"mean": 0.099, "std": 0.0095, "n": 5}, "mse", "0.099 ± 0.0095 (5)"),
+        ({"mean": 0.302, "std": 0.0155}, "f1", "0.302 ± 0.0155"),
+        ({"mean": 0.9567, "std": 0.00575}, "accuracy", "95.67 ± 0.575"),
+        ({"mean": 0.64, "std": 0.006}, "mse", "0.640 ± 0.006"),
+        ({"mean": 0.6477, "std": 0.01}, "auroc", "0.6477 ± 0.0100"),
+        ({"mean": 1.0, "std": 0.0}, "binary_accuracy", "100.00 ± 0.00"),
+        ({"mean": 3.2e-08}, "mse", "3.2e-08"),
+        ({"mean": 0.000191}, "mse", "0.000191"),
+        ({"below": 0.01}, "mse", "< 0.01"),
+        ({"above": 0.025}, "mse", "≥ 0.025"),
+    ],
+)
+def test_published_numbers_keep_their_digits(numbers, metric, text):
+    assert table.show_published(Published(**numbers), metric) == text

@@ -68,3 +68,24 @@ def test_samples_show_a_gap_where_the_truth_is_not_known():
     assert shown.truth[0][::2] == [5.0, 7.0]
     assert shown.truth[0][1] != shown.truth[0][1]
     assert all(value == value for value in shown.predicted[0])
+
+
+@pytest.mark.parametrize("numbers", [1, 1 << 22])
+def test_baselines_do_not_hang_on_the_pieces_they_are_made_of(monkeypatch, numbers):
+    monkeypatch.setattr("tauflow.batch._NUMBERS", numbers)
+    known = torch.tensor([[True, True], [True, False]])
+    train = regression([[1.0, 2.0], [3.0, 1000.0]], y_mask=known)
+    test = regression([[0.0, 0.0], [0.0, 0.0]])
+    assert baselines(data(train, test), "mse") == [("training mean", 4.0)]
+    classes = SequenceBatch(torch.zeros(3, 2, 2), torch.tensor([1, 2, 2]))
+    changes = {"task": "classify", "target_size": 3, "per_step": False}
+    found = baselines(data(classes, classes, **changes), "accuracy")
+    assert found == [("most frequent class", pytest.approx(2 / 3))]
+
+
+@pytest.mark.parametrize("per_step", [True, False])
+def test_one_value_needs_no_axis_of_its_own(per_step):
+    y = torch.tensor([[1.0, 3.0], [1.0, 3.0]]) if per_step else torch.tensor([1.0, 3.0])
+    batch = SequenceBatch(torch.zeros(2, 2, 2), y)
+    found = baselines(data(batch, batch, per_step=per_step), "mse")
+    assert found == [("training mean", 1.0)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_experiment import TINY, tiny
 
-from tauflow.errors import SpecificationError
+from tauflow.errors import DataNotFoundError, SpecificationError
 from tauflow.experiments import results
 from tauflow.experiments.grid_search import with_settings
 from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
@@ -134,10 +134,40 @@ def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     entry = entries_of(found)["gru"]
     assert [record.test for record in entry.records] == [0.5, 0.6]
     assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
-    text = survey_markdown(found)
-    assert "- GRU: best of 3 settings: lr 0.2" in text
-    assert "- GRU: 2 of 3 settings tried so far" in text
+    page = survey_markdown(found)
+    assert "- GRU: best of 2 of 3 settings: lr 0.2" in page
+    assert "| 0.550 ± 0.071 ‡ |" in page
     assert found.tables[0].others == 0
+    add(folder, test=0.8, epochs=1, experiment=searching, setting=row.search[2])
+    found = surveyed(text)
+    assert not entries_of(found)["gru"].few_settings
+    assert "- GRU: best of 3 settings: lr 0.2" in survey_markdown(found)
+    assert "0.071 |" in survey_markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("bound", "test", "judgement"),
+    [
+        ("above = 0.4", 0.9, UNFINISHED),  # more training, or another setting, may get below
+        ("above = 0.4", 0.3, BETTER),
+        ("below = 0.4", 0.3, AGREES),
+        ("below = 0.4", 0.9, UNFINISHED),
+    ],
+)
+@pytest.mark.parametrize("left", ["epochs", "settings"])
+def test_what_is_left_to_run_may_still_decide(folder, surveyed, bound, test, judgement, left):
+    text = TINY.replace("mean = 0.5, std = 0.1", bound)
+    options = {"epochs": 1}
+    if left == "settings":
+        grid = 'model = { cell = "gru" }\nsearch.recipe.lr = [0.1, 0.2]'
+        text = text.replace('model = { cell = "gru" }', grid)
+    experiment = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    if left == "settings":
+        options = {"setting": experiment.row("gru").search[0]}
+    add(folder, test=test, experiment=experiment, **options)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, entry.few_epochs) == (judgement, left == "epochs")
+    assert entry.line.verdict == "–"
 
 
 def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
@@ -172,15 +202,51 @@ def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
     assert entries_of(surveyed())["gru"].judgement == AGREES
 
 
-def test_a_run_that_diverged_early_is_shown(folder, surveyed):
-    add(folder, test=0.9)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
+    for seed in (0, 1):
+        add(folder, test=0.9, seed=seed)
     path = folder / "tiny.jsonl"
-    record = json.loads(path.read_text())
-    record.update(epochs=1, history=record["history"][:1])
-    path.write_text(json.dumps(record) + "\n")
-    entry = entries_of(surveyed())["gru"]
-    assert (entry.epochs, entry.judgement) == ((1, 2), WORSE)
-    assert entry.few_epochs
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[which].update(epochs=1, history=records[which]["history"][:1])
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    # The protocol says that its best epoch counts, so it is no shorter run than the others.
+    assert (entry.epochs, entry.seeds, entry.judgement) == ((2, 2), (2, 5), WORSE)
+    assert not entry.few_epochs
+    assert "1 of 2 runs diverged, after epoch 1" in survey_markdown(found)
+
+
+def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
+    for seed in range(5):
+        add(folder, test=0.5, seed=seed)
+    add(folder, test=0.9, epochs=4)
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.seeds, entry.epochs) == (AGREES, (5, 5), (2, 2))
+    assert found.tables[0].others == 1
+    assert "- 1 further runs, of other settings or longer, are not shown." in survey_markdown(found)
+    (folder / "tiny.jsonl").unlink()
+    add(folder, test=0.9, epochs=4)
+    found = surveyed()
+    assert entries_of(found)["gru"].epochs == (4, 2)
+    assert found.tables[0].others == 0
+
+
+def test_the_progress_told_is_that_of_the_first_seed(folder, surveyed):
+    for seed in (1, 0):  # as two processes may finish
+        add(folder, test=0.9, epochs=1, seed=seed)
+    path = folder / "tiny.jsonl"
+    second, first = (json.loads(line) for line in path.read_text().splitlines())
+    first["history"][0]["train_loss"] = 3.0
+    path.write_text("".join(json.dumps(record) + "\n" for record in (second, first)))
+    assert entries_of(surveyed())["gru"].remark == "Training loss 3 in epoch 1, 3 in epoch 1."
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(DataNotFoundError, match=r"there is no folder of results .*absent"):
+        survey(tmp_path / "absent")
 
 
 def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
@@ -229,7 +295,7 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
     assert [r.seed for r in entries_of(found)["gru"].records] == [0, 2]
     assert (table.others, [r.seed for r in table.failures]) == (1, [1])
     text = survey_markdown(found)
-    assert "1 further runs of searches or other settings are not shown." in text
+    assert "1 further runs, of other settings or longer, are not shown." in text
     assert "- gru, seed 1, failed: NonFiniteError: the loss is nan" in text
     assert "full" not in text
     assert "Warning: stranger.jsonl belongs to no table" in text

@@ -23,8 +23,9 @@ def sequences_like(
 ) -> tuple[tuple[str, ...], SequenceBatch]:
     """Read another table as that of ``data`` was read, to predict what nobody knows yet.
 
-    Columns, units and scales are those of ``data``; a column of targets is neither needed nor read.
-    Of next-step prediction all rows are there, the last one too.
+    Columns, units and scales are those of ``data``; a column of targets or of groups is neither
+    needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of
+    next-step prediction all rows are there, the last one too.
 
     Args:
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
@@ -53,7 +54,7 @@ def sequences_like(
     times = None
     if options.time is not None:
         sheet.check_name(options.time, "time")
-        times = read_times(sheet, options.time, options.time_unit)
+        times = read_times(sheet, options.time, options.time_unit, plain=not info.dated)
         if times.dated != info.dated:
             kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
             raise TimeError(

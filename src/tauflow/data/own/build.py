@@ -14,10 +14,10 @@ from .describe import card_of
 from .goal import Goal, feature_columns, goal_of
 from .info import GAP_AHEAD, TableInfo
 from .options import TableOptions
-from .parts import fractions_of, split_ids
 from .scaling import Scaling, scale_features, scale_targets
 from .sequences import Sequences, sequences_of
 from .sheet import Bools, Floats, Sheet
+from .split import groups_of, split_of
 from .targets import Target, check_classes
 from .times import read_times
 
@@ -59,15 +59,19 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         times = read_times(sheet, options.time, options.time_unit)
     values = np.stack([sheet.numbers(column) for column in features], axis=1)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
-    goal = goal_of(sheet, options, features, values, sequences)
-    parts, whole = _split(goal, options)
+    groups = None if options.group is None else groups_of(sheet, options.group, sequences)
+    split = split_of(goal_of(sheet, options, features, values, sequences), options, groups)
+    goal, parts, otherwise = split.goal, split.parts, options.otherwise
     if goal.is_class:
-        check_classes(str(options.target), Target(goal.y, goal.known, goal.outputs), parts)
-    x_scaling = scale_features(values, features, whole, wanted=options.scale)
+        target = Target(goal.y, goal.known, goal.outputs)
+        check_classes(str(options.target), target, parts, otherwise=otherwise)
+    x_scaling = scale_features(
+        values, features, split.trained, wanted=options.scale, otherwise=otherwise
+    )
     y_scaling = None
     if not goal.is_class:
         y_scaling = scale_targets(goal, parts["train"], x_scaling, wanted=options.scale)
-    rows = _rows(goal, values, x_scaling, y_scaling, None if times is None else sequences)
+    rows = _rows(goal, values, x_scaling, y_scaling, timed=times is not None)
     said = replace(options, features=features, task=goal.task, per_step=goal.per_step)
     if goal.ahead is not None:
         features = (*features, GAP_AHEAD)
@@ -91,8 +95,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         dated=times is not None and times.dated,
     )
     card = card_of(
-        goal,
-        parts,
+        split,
         options,
         info,
         name=name,
@@ -104,27 +107,11 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
-def _split(goal: Goal, options: TableOptions) -> tuple[dict[str, Sequences], Sequences]:
-    """Return the three parts, and the training part with all its rows."""
-    ids = goal.sequences.ids
-    classes = goal.firsts(goal.sequences) if goal.is_class and not goal.per_step else None
-    chosen = []
-    for places in split_ids(ids, fractions_of(options.split), options.split_seed, classes):
-        keep = np.zeros(len(ids), np.bool_)
-        keep[places] = True
-        chosen.append(keep)
-    parts = [goal.sequences.kept(keep) for keep in chosen]
-    named = dict(zip(("train", "valid", "test"), parts, strict=True))
-    return named, goal.whole.kept(chosen[0])
-
-
-def _rows(
-    goal: Goal, values: Floats, x: Scaling, y: Scaling | None, timed: Sequences | None
-) -> Rows:
+def _rows(goal: Goal, values: Floats, x: Scaling, y: Scaling | None, *, timed: bool) -> Rows:
     targets = goal.y
     if y is not None:
         targets = np.where(goal.known, y.of(goal.y), 0.0).astype(np.float32)
-    gaps = None if timed is None else timed.gaps(len(values))
+    gaps = goal.sequences.gaps(len(values)) if timed else None
     return Rows(*x.inputs_of(values), targets, goal.known, gaps)
 
 

@@ -1,21 +1,19 @@
 """The card of a user's own table: what its parts are, in words too."""
 
-from collections.abc import Mapping
+import numpy as np
 
 from tauflow.data.card import DatasetCard
 
 from .goal import Goal
 from .info import TableInfo
 from .options import TableOptions
-from .parts import fractions_of
-from .sequences import Sequences
+from .split import Split
 
 _LOW, _HIGH = 0.01, 100.0  # cells begin with time constants of about 1
 
 
 def card_of(
-    goal: Goal,
-    parts: Mapping[str, Sequences],
+    split: Split,
     options: TableOptions,
     info: TableInfo,
     *,
@@ -28,8 +26,7 @@ def card_of(
     """Return the card.
 
     Args:
-        goal: what is predicted.
-        parts: sequences of each part.
+        split: what is predicted, and the sequences of each part.
         options: what the user says of the table.
         info: inputs, outputs and their scaling.
         name: of the data.
@@ -38,8 +35,7 @@ def card_of(
         missing: how many values of features are missing, and how many there could be.
         gap: the median gap.
     """
-    sizes = (len(parts["train"]), len(parts["valid"]), len(parts["test"]))
-    train, valid, test = fractions_of(options.split)
+    goal, parts = split.goal, split.parts
     measure = "accuracy" if goal.is_class else "mse"
     return DatasetCard(
         name=name,
@@ -48,10 +44,10 @@ def card_of(
         input_size=len(info.inputs),
         target_size=len(info.outputs),
         time_unit=time_unit,
-        sizes=sizes,
+        sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
         licence="not stated",
-        split=f"by id, {train:.2g}, {valid:.2g} and {test:.2g}, seed {options.split_seed}",
+        split=split.how,
         loss="cross_entropy" if goal.is_class else measure,
         metric=measure,
         targets=info.outputs,
@@ -59,13 +55,20 @@ def card_of(
         forecast=goal.is_next_step,
         notes=(
             *goal.notes,
-            f"{sum(sizes)} ids: {sizes[0]} for training, {sizes[1]} for validation, {sizes[2]} for "
-            f"the test, drawn with seed {options.split_seed}.",
+            *_notes_on_targets(goal),
+            *split.notes,
             *_notes_on_missing(missing),
             *_notes_on_scale(goal, info, options),
             *_notes_on_gaps(gap, time_unit),
         ),
     )
+
+
+def _notes_on_targets(goal: Goal) -> list[str]:
+    known = np.concatenate([goal.known[rows] for rows in goal.sequences.rows])
+    if not goal.per_step or known.all():
+        return []
+    return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
 
 
 def _notes_on_missing(missing: tuple[int, int]) -> list[str]:

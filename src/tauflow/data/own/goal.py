@@ -70,13 +70,19 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
         ArgumentError: a column has two roles that exclude each other.
     """
     sheet.check_name(options.id, "id")
-    for role in ("time", "target"):
+    for role in ("time", "target", "group"):
         name = getattr(options, role)
         if name is not None and sheet.check_name(name, role) == options.id:
             raise ArgumentError(f"column {name!r} is named as id and as {role}. Name another one.")
     if options.time is not None and options.time == options.target:
         raise ArgumentError(f"column {options.time!r} is named as time and as target.")
-    used = {options.id, options.time, options.target}
+    if options.group is not None and options.group in (options.time, options.target):
+        role = "time" if options.group == options.time else "target"
+        raise ArgumentError(
+            f"column {options.group!r} is named as {role} and as group. Name as group the column "
+            "of what ids belong to."
+        )
+    used = {options.id, options.time, options.target, options.group}
     names = [name for name in sheet.columns if name not in used]
     if options.features is not None:
         names = [sheet.check_name(name, "feature") for name in options.features]
@@ -95,7 +101,8 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
         )
     if not names:
         raise ArgumentError(
-            f"{sheet.where} has no column left for features: all are id, time or target. Add one."
+            f"{sheet.where} has no column left for features: all are id, time, target or group. "
+            "Add one."
         )
     return tuple(names)
 
@@ -168,8 +175,7 @@ def _next_rows(
             "that of a sequence, not of a row."
         )
     cut = long.cut(lambda rows: rows[:-1])
-    gaps = np.concatenate([ahead[rows] for rows in cut.rows])
-    differ = options.time is not None and not np.allclose(gaps, gaps[0], rtol=1e-6)
+    differ = options.time is not None and _gaps_differ(cut, ahead)
     if differ:
         notes.append("Gaps differ, so that the gap to the row to predict is one more input.")
     goal = Goal(
@@ -186,6 +192,16 @@ def _next_rows(
     return _with_targets(goal, cut, sequences)
 
 
+def _gaps_differ(sequences: Sequences, gaps: Floats) -> bool:
+    """Whether gaps differ by more than rounding of the times makes them differ.
+
+    Nothing absolute may be allowed for: of times in days, a millisecond is 1.2e-8.
+    """
+    ahead = np.concatenate([gaps[rows] for rows in sequences.rows])
+    latest = max(float(np.abs(times).max()) for times in sequences.times)
+    return not np.allclose(ahead, ahead[0], rtol=1e-6, atol=4 * np.spacing(latest))
+
+
 def _with_targets(goal: Goal, sequences: Sequences, given: Sequences) -> Goal:
     """Leave out the sequences without any target, and say so."""
     keep = np.array([bool(goal.known[rows].any()) for rows in sequences.rows])
@@ -196,8 +212,4 @@ def _with_targets(goal: Goal, sequences: Sequences, given: Sequences) -> Goal:
     notes = list(goal.notes)
     if dropped:
         notes.append(f"{len(dropped)} ids have no target and are left out: {some(dropped)}.")
-    if goal.per_step:
-        known = np.concatenate([goal.known[rows] for rows in left.rows])
-        if not known.all():
-            notes.append(f"{(~known).sum()} of {known.size} targets are missing and do not count.")
     return replace(goal, sequences=left, whole=goal.whole.kept(keep), notes=tuple(notes))

@@ -21,7 +21,8 @@ class TableInfo:
 
     Args:
         task: ``"classification"``, ``"regression"`` or ``"next-step"``.
-        ids: ids of ``"train"``, ``"valid"`` and ``"test"``, in the order of their sequences.
+        ids: ids of ``"train"``, ``"valid"`` and ``"test"``, in the order of their sequences. An id
+            that was cut by time is in several.
         inputs: name of every input of x: features first, then what was added to them.
         x_mean: of every input, over the training part, (I,).
         x_scale: its standard deviation there, (I,): x is (value - mean) / scale.

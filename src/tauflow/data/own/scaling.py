@@ -55,7 +55,7 @@ def scaling_of(values: Floats, *, wanted: bool) -> Scaling:
 
 
 def scale_features(
-    values: Floats, features: Sequence[str], trained: Sequences, *, wanted: bool
+    values: Floats, features: Sequence[str], trained: Sequences, *, wanted: bool, otherwise: str
 ) -> Scaling:
     """Return the scaling of the features.
 
@@ -64,6 +64,7 @@ def scale_features(
         features: their names.
         trained: sequences of the training part, with all their rows.
         wanted: whether to scale at all.
+        otherwise: how to split otherwise, for a message.
 
     Raises:
         DataError: the training part has no value of a feature.
@@ -75,8 +76,7 @@ def scale_features(
         where = "the table" if np.isnan(values[:, place]).all() else "the training part"
         raise DataError(
             f"feature {features[place]!r} has no value in {where}, so that nothing can be "
-            "learned of it. Leave it out of the features, or split with another split_seed "
-            "(--split-seed)."
+            f"learned of it. Leave it out of the features, or split {otherwise}."
         )
     return scaling_of(chosen, wanted=wanted)
 

@@ -1,6 +1,6 @@
 """Rows of a table put together by id, in the order of time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ class Sequences:
     """Which rows belong together.
 
     Args:
-        ids: names of the N sequences, in the order in which they first occur.
+        ids: names of the N sequences, in the order in which they first occur; of pieces of one
+            id they are the same.
         rows: for each of them its rows of the table, in the order of time.
         times: for each of them the times of these rows.
     """
@@ -50,6 +51,15 @@ class Sequences:
         """Return the sequences with the same slice taken of all rows and times."""
         return Sequences(
             self.ids, tuple(map(change, self.rows)), tuple(change(times) for times in self.times)
+        )
+
+    def between(self, starts: Indices, stops: Indices) -> "Sequences":
+        """Return the sequences with a span of its own taken of each; both are (N,)."""
+        spans = [slice(*ends) for ends in zip(starts, stops, strict=True)]
+        return Sequences(
+            self.ids,
+            tuple(rows[span] for rows, span in zip(self.rows, spans, strict=True)),
+            tuple(times[span] for times, span in zip(self.times, spans, strict=True)),
         )
 
     def padded(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -129,6 +139,16 @@ def _check_order(
     raise TimeError(
         f"{sheet.cell(row, time)} holds {text!s}, before {earlier!s} of {sheet.row(before)} of "
         f"{whose}: time runs backwards. Sort the rows by time, or pass sort=True (--sort)."
+    )
+
+
+def joined(several: Iterable[Sequences]) -> Sequences:
+    """Return all sequences of several, one after the other."""
+    found = list(several)
+    return Sequences(
+        tuple(name for one in found for name in one.ids),
+        tuple(rows for one in found for rows in one.rows),
+        tuple(times for one in found for times in one.times),
     )
 
 

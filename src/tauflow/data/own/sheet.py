@@ -15,6 +15,7 @@ from tauflow.registry import nearest
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
+_NAN_WORDS = frozenset({"nan", "+nan", "-nan"})  # in lower case: all that float() reads as NaN
 TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 _SHOWN = 40
 
@@ -75,8 +76,9 @@ class Sheet:
         """Return a column as finite numbers, NaN where it has no value, (R,).
 
         Raises:
-            DataError: a cell is not a finite number.
+            DataError: a cell is not a finite number, or the column holds dates or durations.
         """
+        self.refuse_moments(column)
         values, missing = self.columns[column], self.missing(column)
         if values.dtype.kind in "biuf":
             found = values.astype(np.float64)
@@ -92,6 +94,20 @@ class Sheet:
         if np.isinf(found).any():
             raise self._no_number(int(np.argmax(np.isinf(found))), column)
         return found
+
+    def refuse_moments(self, column: str) -> None:
+        """Raise :class:`DataError` if a column holds NumPy's dates or durations.
+
+        As numbers they would depend on what the column happens to count, such as nanoseconds.
+        """
+        dtype = self.columns[column].dtype
+        if dtype.kind in "mM":
+            kind = "dates" if dtype.kind == "M" else "durations"
+            raise DataError(
+                f"{self.where}, column {column!r} holds {kind} ({dtype}), expected numbers. Divide "
+                "durations, or dates minus a first one, by a unit such as numpy.timedelta64(1, "
+                "'h'), or leave the column out."
+            )
 
     def cells(self, column: str) -> list[Any]:
         """Return the cells of a column as Python's own types; of dates as text."""
@@ -125,16 +141,17 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last one of very large integers
         return None
 
 
 def _is_missing(value: Any) -> bool:
     if isinstance(value, str):
-        return value in MISSING_WORDS
+        return value in MISSING_WORDS or value.lower() in _NAN_WORDS
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float | np.floating) and math.isnan(value)
+    number = as_number(value)  # not only of a float: a Decimal may be NaN too
+    return number is not None and math.isnan(number)
 
 
 def sheet_of(table: Any) -> Sheet:

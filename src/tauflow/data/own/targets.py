@@ -42,7 +42,7 @@ def task_of(sheet: Sheet, target: str | None, task: str | None) -> tuple[str, st
     Raises:
         ArgumentError: the task needs a target, and there is none.
         UnknownNameError: no such task.
-        DataError: the target has no value in any row.
+        DataError: the target has no value in any row, or holds dates or durations.
     """
     if task is not None:
         one_of(TASKS, task=task)
@@ -62,6 +62,7 @@ def task_of(sheet: Sheet, target: str | None, task: str | None) -> tuple[str, st
 
 def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
     """Return what a column holds, and how many different values."""
+    sheet.refuse_moments(column)
     pairs = zip(sheet.cells(column), sheet.missing(column), strict=True)
     different = {cell for cell, missing in pairs if not missing}
     if not different:
@@ -81,12 +82,13 @@ def read_target(sheet: Sheet, column: str, task: str) -> Target:
     """Return the values of a target column.
 
     Raises:
-        DataError: a value of a regression is not a finite number, or there is only one class.
+        DataError: a value of a regression is not a finite number, the values are dates or
+            durations, or there is only one class.
     """
-    missing = sheet.missing(column)
     if task == REGRESSION:
         values = sheet.numbers(column)
-        return Target(np.where(missing, 0.0, values), ~missing)
+        return Target(np.nan_to_num(values), ~np.isnan(values))
+    missing = sheet.missing(column)
     kind, _ = _kind(sheet, column)
     known = np.flatnonzero(~missing)
     every = sheet.cells(column)
@@ -148,8 +150,16 @@ def is_per_step(
     return False
 
 
-def check_classes(column: str, target: Target, parts: Mapping[str, Sequences]) -> None:
+def check_classes(
+    column: str, target: Target, parts: Mapping[str, Sequences], *, otherwise: str
+) -> None:
     """Refuse classes that a model could not learn, as the training part has none of them.
+
+    Args:
+        column: of the target.
+        target: its values.
+        parts: sequences of each part.
+        otherwise: how to split otherwise, for the message.
 
     Raises:
         DataError: a class occurs in the other parts only.
@@ -162,8 +172,8 @@ def check_classes(column: str, target: Target, parts: Mapping[str, Sequences]) -
             names = [repr(target.classes[code]) for code in new]
             raise DataError(
                 f"the {part} part holds classes of {column!r} that the training part lacks: "
-                f"{some(names)} (id {next(iter(new.values()))!r}). Split with another split_seed "
-                "(--split-seed), join rare classes, or leave those ids out."
+                f"{some(names)} (id {next(iter(new.values()))!r}). Split {otherwise}, join rare "
+                "classes, or leave those ids out."
             )
 
 

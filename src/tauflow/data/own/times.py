@@ -28,6 +28,9 @@ _SHORT = {
     **{name.removesuffix("s"): name for name in UNITS},
 }
 _EXPECTED = "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00"
+_BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""Dates that are written without a sign between their digits, by the number of these."""
+_YEARS = range(1900, 2101)
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def unit_of(name: str) -> str:
     return full
 
 
-def read_times(sheet: Sheet, column: str, unit: str | None) -> Times:
+def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = False) -> Times:
     """Return the times of a column.
 
     Dates are converted to the unit, by default hours, and counted from the earliest. Numbers stay
@@ -70,11 +73,13 @@ def read_times(sheet: Sheet, column: str, unit: str | None) -> Times:
     Args:
         sheet: the table.
         column: of the times: numbers, or dates (ISO 8601, ``datetime64``), or durations
-            (``timedelta64``). Dates with an offset from UTC are brought to UTC.
+            (``timedelta64``). Dates with an offset from UTC are brought to UTC. Dates without
+            hyphens, as in 20240531, are refused: nothing tells them from numbers.
         unit: see above.
+        plain: whether numbers are known to be no such dates, as those of an earlier table.
 
     Raises:
-        TimeError: a row has no time, or what it has is none.
+        TimeError: a row has no time, what it has is none, or it may be a date and a number alike.
         UnknownNameError: dates cannot be converted to that unit.
     """
     missing = sheet.missing(column)
@@ -91,7 +96,10 @@ def read_times(sheet: Sheet, column: str, unit: str | None) -> Times:
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True)
-    return Times(_numbers(sheet, column, values), unit or _unit_in(column), False)
+    numbers = _numbers(sheet, column, values)
+    if not plain:
+        _refuse_bare_dates(sheet, column, numbers)
+    return Times(numbers, unit or _unit_in(column), False)
 
 
 def _unit_in(column: str) -> str:
@@ -115,6 +123,31 @@ def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
         row = int(np.argmax(~np.isfinite(found)))
         raise _no_time(sheet, column, row, "a finite number")
     return found
+
+
+def _refuse_bare_dates(sheet: Sheet, column: str, numbers: Floats) -> None:
+    """Refuse numbers that all read as dates: a month's end would make a gap of 70 days of one."""
+    if not all(map(_is_bare_date, dict.fromkeys(numbers.tolist()))):
+        return
+    text = str(int(numbers[0]))
+    raise TimeError(
+        f"{sheet.cell(0, column)} holds {text}, and like it every value of the column may be a "
+        f"number, or a date without hyphens; expected {_EXPECTED}. Write dates with hyphens, or "
+        f"convert them with pandas.to_datetime(..., format={_BARE[len(text)]!r}); if they are "
+        f"numbers, subtract {text} from all of them, which changes no gap."
+    )
+
+
+def _is_bare_date(number: float) -> bool:
+    text = str(int(number)) if number.is_integer() else ""
+    if len(text) not in _BARE or int(text[:4]) not in _YEARS:
+        return False
+    try:
+        # Only as many digits as there are leave each field two of them, and none to guess.
+        datetime.strptime(text, _BARE[len(text)])
+    except ValueError:
+        return False
+    return True
 
 
 def _moments(sheet: Sheet, column: str, values: NDArray[Any]) -> NDArray[np.datetime64]:

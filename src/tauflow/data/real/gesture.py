@@ -79,8 +79,7 @@ def load_gesture(
     """
     one_of(SIZES, split=split)
     card = replace(GESTURE, sizes=SIZES[split])
-    paths = locate(card, root, download=download)
-    parsed = cached(card, paths, _VERSION, partial(_parse, paths))
+    parsed = _parsed(locate(card, root, download=download, check=_parsed))
     windows = {
         name: _windows(parsed[f"{name}.x"].astype(np.float64), parsed[f"{name}.y"])
         for name in RECORDINGS
@@ -90,6 +89,10 @@ def load_gesture(
         return random_task(card, standardise(x, x), y, SPLIT_SEED)
     parts = [_joined(windows, names) for names in BY_RECORDING]
     return task_of(card, [(standardise(x, parts[0][0]), y) for x, y in parts])
+
+
+def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return cached(GESTURE, paths, _VERSION, partial(_parse, paths))
 
 
 def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:

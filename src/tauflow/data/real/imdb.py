@@ -119,7 +119,8 @@ def load_imdb(
     if holdout:
         kept, held = stratified_split(coded["train_labels"], 1 - holdout, HOLDOUT_SEED)
         train, valid = train[torch.from_numpy(kept)], train[torch.from_numpy(held)]
-    sizes = (len(train), 0 if valid is None else len(valid), len(parts["test"]))
+    trained = int((1 - holdout) * 2 * PER_CLASS)
+    sizes = (trained, 2 * PER_CLASS - trained, 2 * PER_CLASS)
     return TaskData(replace(IMDB, vocabulary=vocabulary, sizes=sizes), train, valid, parts["test"])
 
 
@@ -131,7 +132,7 @@ def read_coded(paths: list[Path]) -> Arrays:
     arrays: Arrays = {}
     for split in SPLITS:
         arrays[f"{split}_ranks"], arrays[f"{split}_counts"] = code_words(words[split], ranks)
-        arrays[f"{split}_labels"] = np.array([review.label for review in reviews[split]])
+        arrays[f"{split}_labels"] = np.array([r.label for r in reviews[split]], np.int64)
     return arrays
 
 

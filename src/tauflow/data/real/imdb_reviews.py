@@ -132,4 +132,4 @@ def code_words(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the ranks of all words, 0 for unknown ones, text after text; and words per text."""
     coded = [np.array([ranks.get(word, 0) for word in text], np.int32) for text in texts]
-    return np.concatenate(coded), np.array([len(text) for text in coded])
+    return np.concatenate(coded), np.array([len(text) for text in coded], np.int64)

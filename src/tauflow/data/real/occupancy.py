@@ -93,8 +93,7 @@ def load_occupancy(
     if (length, split) not in SIZES:
         raise ArgumentError(f"length must be 16 or 32, got {length!r}.")
     card = replace(OCCUPANCY, sizes=SIZES[length, split])
-    paths = locate(card, root, download=download)
-    parsed = cached(card, paths, _VERSION, partial(_parse, paths))
+    parsed = _parsed(locate(card, root, download=download, check=_parsed))
     train, *tests = ((parsed[f"{name}.x"], parsed[f"{name}.y"]) for name in FILES)
     if split == "random":
         statistics = train[0]
@@ -114,6 +113,10 @@ def load_occupancy(
 
 def _scaled(recording: Columns, statistics: NDArray[Any]) -> Columns:
     return standardise(recording[0], statistics), recording[1]
+
+
+def _parsed(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    return cached(OCCUPANCY, paths, _VERSION, partial(_parse, paths))
 
 
 def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:

@@ -139,13 +139,8 @@ def load_person_activity(
     if setting not in SEEDS or isinstance(setting, bool):
         raise ArgumentError(f"setting must be 1, 2 or 3, got {setting!r}.")
     one_of(SPLITS, split=split)
-    paths = locate(PERSON_ACTIVITY, root, download=download)
-    parsed = cached(PERSON_ACTIVITY, paths, _VERSION, partial(_parse, paths))
-    expect_rows(FILE, len(parsed["y"]), ROWS)
-    recordings = recordings_of(parsed)
-    if len(recordings) != RECORDINGS:
-        raise DataError(f"{FILE} has {len(recordings)} recordings, expected {RECORDINGS}. {AGAIN}")
-    return task_of_recordings(recordings, setting, split)
+    paths = locate(PERSON_ACTIVITY, root, download=download, check=_checked_recordings)
+    return task_of_recordings(_checked_recordings(paths), setting, split)
 
 
 def task_of_recordings(recordings: list[Recording], setting: int, split: str) -> TaskData:
@@ -248,8 +243,13 @@ def recordings_of(parsed: dict[str, NDArray[Any]]) -> list[Recording]:
     ]
 
 
-def _parse(paths: list[Path]) -> dict[str, NDArray[Any]]:
-    return read_readings(paths)
+def _checked_recordings(paths: list[Path]) -> list[Recording]:
+    parsed = cached(PERSON_ACTIVITY, paths, _VERSION, partial(read_readings, paths))
+    expect_rows(FILE, len(parsed["y"]), ROWS)
+    recordings = recordings_of(parsed)
+    if len(recordings) != RECORDINGS:
+        raise DataError(f"{FILE} has {len(recordings)} recordings, expected {RECORDINGS}. {AGAIN}")
+    return recordings
 
 
 def read_readings(paths: list[Path]) -> dict[str, NDArray[Any]]:

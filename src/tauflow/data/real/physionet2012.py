@@ -120,14 +120,17 @@ def load_physionet2012(
     table = cached(PHYSIONET2012, paths, _VERSION, lambda: read_table(paths))
     counts, observed = table["counts"], table["observed"][:, first:]
     train, test = random_split(len(counts), TRAIN, split_seed)
-    held = int(holdout * len(train))
+    kept = int(TRAIN * RECORDS)  # how many are expected, and not how many there are
+    held = int(holdout * kept)
     train, valid = train[: len(train) - held], train[len(train) - held :]
     rows = np.repeat(np.isin(np.arange(len(counts)), train), counts) | (statistics == "all")
     values = scale(table["values"][:, first:], observed, rows)
+    width = len(VARIABLES) - first
     if inputs == "values":
         x, seen = values, _padded(observed, counts)
     else:
         x, seen = np.concatenate([fill_forward(values, observed, counts), observed], axis=1), None
+        width *= 2
     batch = SequenceBatch(
         x=torch.from_numpy(_padded(x.astype(np.float32), counts)),
         y=torch.from_numpy(table["died"]),
@@ -135,9 +138,9 @@ def load_physionet2012(
         mask=torch.from_numpy(np.arange(counts.max()) < counts[:, None]),
         observed=None if seen is None else torch.from_numpy(seen),
     )
-    sizes = (len(train), held, len(test))
+    sizes = (kept - held, held, RECORDS - kept)
     return TaskData(
-        replace(PHYSIONET2012, input_size=x.shape[1], sizes=sizes),
+        replace(PHYSIONET2012, input_size=width, sizes=sizes),
         train=batch[torch.from_numpy(train)],
         valid=batch[torch.from_numpy(valid)] if held else None,
         test=batch[torch.from_numpy(test)],
@@ -170,8 +173,8 @@ def read_table(paths: list[Path]) -> Arrays:
         )
     records = [found[number] for number in sorted(found)]
     return {
-        "counts": np.array([len(record.times) for record in records]),
-        "died": np.array([died[number] for number in sorted(found)]),
+        "counts": np.array([len(record.times) for record in records], np.int64),
+        "died": np.array([died[number] for number in sorted(found)], np.int64),
         "times": np.concatenate([record.times for record in records]),
         "values": np.concatenate([record.values for record in records]),
         "observed": np.concatenate([record.observed for record in records]),

@@ -108,7 +108,7 @@ def load_walker2d(
     frames = [_cut(rollouts[part], rng) for part in (TRAIN, VALID, TEST)]
     make = _kept_frames if fill == "skip" else _on_the_grid
     train, valid, test = (make(part, timed=time == "feature") for part in frames)
-    card = replace(WALKER2D, input_size=train.x.shape[-1])
+    card = replace(WALKER2D, input_size=WALKER2D.input_size + (time == "feature"))
     return TaskData(card, train, valid=valid, test=test)
 
 

@@ -1,0 +1,121 @@
+"""Download the files of a data set; each gets its final name only when complete and verified."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tauflow.errors import ChecksumError, DataError, DataNotFoundError, TauflowError, TimeError
+
+from .card import DatasetCard
+from .resume import ResumingDownloader
+
+DATA_VARIABLE = "TAUFLOW_DATA"
+"""Environment variable that names the folder of the data sets."""
+
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""How a system says that a folder may not be written to."""
+
+ASIDE = ".unchecked"
+"""Folder where files lie whose content is yet to be checked."""
+
+Check = Callable[[list[Path]], object]
+"""Reads the files of a data set, sorted by name; raises an error if they do not hold it."""
+
+_CONNECTIONS = 8
+_ATTEMPTS = 2
+
+
+def fetch(card: DatasetCard, names: Sequence[str], folder: Path, check: Check | None) -> None:
+    """Download files into a folder that nobody else is downloading to.
+
+    Args:
+        card: the data set.
+        names: of the files.
+        folder: where to put them.
+        check: what the files must pass if one of them has no published digest.
+
+    Raises:
+        ChecksumError: the server sent other bytes than the published ones.
+        DataError: it sent something that does not pass the check.
+        DataNotFoundError: the disk is full.
+        OSError: the connection failed, or the folder cannot be written.
+    """
+    published = [name for name in names if card.files[name]]
+    others = [name for name in names if not card.files[name]]
+    try:
+        _fetch_into(card, published, folder)
+        if others:
+            _fetch_and_check(card, others, folder, check)
+    except TauflowError:
+        raise
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DataNotFoundError(
+            f"{card.name}: the disk of {folder} is full. Free some space, or set {DATA_VARIABLE} "
+            f"to a directory elsewhere; then 'tauflow data get {card.name}' goes on where it "
+            "stopped."
+        ) from error
+    except ValueError as error:  # how pooch reports a wrong checksum
+        raise ChecksumError(
+            f"{card.name}: {card.base_url} sent other bytes than the published ones ({error}) "
+            f"Nothing of it was kept. Try again later, or set {DATA_VARIABLE} to a good copy."
+        ) from error
+
+
+def _fetch_and_check(
+    card: DatasetCard, names: list[str], folder: Path, check: Check | None
+) -> None:
+    """Download files without a digest, and move them to their place if they pass the check."""
+    aside = folder / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)  # of a program that was killed
+    try:
+        aside.mkdir()
+        _fetch_into(card, names, aside)
+        if check is not None:
+            check([(aside if name in names else folder) / name for name in sorted(card.files)])
+        for name in names:
+            os.replace(aside / name, folder / name)
+    except (ChecksumError, DataError, TimeError) as error:
+        # The rest of the message tells to delete the file, which is done here.
+        reason = str(error).replace(f"{aside}{os.sep}", "").partition(". ")[0]
+        raise type(error)(
+            f"{card.name}: what {card.base_url} sent is not this data set: {reason}. Nothing of it "
+            f"was kept. Try again later, or set {DATA_VARIABLE} to a directory with a good copy."
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _fetch_into(card: DatasetCard, names: list[str], folder: Path) -> None:
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    digests = {name: sha256 or None for name, sha256 in card.files.items()}
+    remote = pooch.create(folder, card.base_url, registry=digests, retry_if_failed=_ATTEMPTS)
+
+    def fetch_one(name: str) -> None:
+        digest, file = card.files[name], folder / name
+        part = file.with_name(f".{file.name}.{digest[:8]}.part")
+        # without a digest nothing would tell whether two parts belong together
+        remote.fetch(name, downloader=ResumingDownloader(part, resume=bool(digest)))
+
+    _fetch_all(fetch_one, names, card.title)
+
+
+def _fetch_all(fetch_one: Callable[[str], None], names: list[str], title: str) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        jobs = [pool.submit(fetch_one, name) for name in names]
+        try:
+            for job in track(jobs, title, console=console, disable=not console.is_terminal):
+                job.result()
+        finally:
+            for job in jobs:
+                job.cancel()

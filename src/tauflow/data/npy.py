@@ -1,0 +1,173 @@
+"""One array in a ``.npy`` file: written a few rows at a time, opened without being read."""
+
+import errno
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
+from tauflow.tensorfile import raw_bytes
+
+from .store import sha256_of
+
+ADVICE = "Restore it from a copy, or write the data set anew."
+_HEADER_BYTES = 256  # a multiple of 64, so that arrays begin where torch would let them begin
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class ArrayWriter:
+    """Writes an array whose number of rows is known at the end only.
+
+    Args:
+        path: the file, which must not exist.
+        dtype: of the array.
+        row_shape: shape of one row.
+        expected_rows: how many rows to expect; a wrong guess costs a second look at the file, for
+            its digest.
+
+    Raises:
+        DtypeError: such files cannot hold the dtype.
+        DiskFullError: the disk is full; so for the methods.
+    """
+
+    def __init__(
+        self, path: Path, dtype: torch.dtype, row_shape: tuple[int, ...], expected_rows: int
+    ) -> None:
+        self.path, self.dtype, self.row_shape = path, dtype, row_shape
+        self._format = _numpy_dtype(path, dtype)
+        self._expected_rows = expected_rows
+        self.rows = 0
+        self._digest = hashlib.sha256()
+        # Unbuffered: a buffer that could not be written would fail once more when closed.
+        self._file = path.open("xb", buffering=0)
+
+    def __enter__(self) -> "ArrayWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def append(self, rows: Tensor) -> None:
+        """Add rows of the dtype and the shape given before; on any device."""
+        if self._file.tell() == 0:
+            header = _header(self._format, (self._expected_rows, *self.row_shape))
+            self._append(memoryview(header))
+        for block in raw_bytes(rows):
+            self._append(block)
+        self.rows += len(rows)
+
+    def finish(self) -> dict[str, Any]:
+        """Put the complete file on disk; return dtype, shape and SHA-256 as JSON can hold them."""
+        with room_on_disk(self.path):
+            if self.rows != self._expected_rows:
+                self._file.seek(0)
+                self._file.write(_header(self._format, (self.rows, *self.row_shape)))
+            os.fsync(self._file.fileno())
+        same = self.rows == self._expected_rows
+        return {
+            "dtype": self._format.name,
+            "shape": [self.rows, *self.row_shape],
+            "sha256": self._digest.hexdigest() if same else sha256_of(self.path),
+        }
+
+    def _append(self, block: memoryview) -> None:
+        self._digest.update(block)
+        with room_on_disk(self.path):
+            while block:  # a write may take a part only: two gigabytes on Linux
+                block = block[self._file.write(block) :]
+
+
+def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """Map a file that :class:`ArrayWriter` wrote into memory and return its array, without reading.
+
+    The mapping is shared and read-only, so that pages count neither as memory of the process nor
+    against what the system may promise, and a file may be larger than memory and swap together.
+
+    Args:
+        path: the file.
+        dtype: name of the dtype that the array must have.
+        shape: the shape that it must have.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        DataError: the file is truncated, or holds something else.
+    """
+    kind = np.dtype(dtype)
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+            found = os.fstat(file.fileno()).st_size
+    except FileNotFoundError as error:
+        raise DataNotFoundError(f"{path} is missing. {ADVICE}") from error
+    expected = _HEADER_BYTES + math.prod(shape) * kind.itemsize
+    if found != expected:
+        raise DataError(
+            f"{path} is truncated or changed: it has {found} bytes, expected {expected}. {ADVICE}"
+        )
+    if header != _header(kind, shape):
+        raise DataError(
+            f"{path} is damaged: it does not begin as an array of {kind.str}, {shape}. {ADVICE}"
+        )
+    array = np.memmap(path, dtype=kind, mode="r", offset=_HEADER_BYTES, shape=shape)
+    return torch.from_numpy(np.asarray(_Quiet(array)))
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return a header of version 1.0, wide enough for any number of rows."""
+    facts = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    start = np.lib.format.magic(1, 0)
+    length = _HEADER_BYTES - len(start) - 2
+    text = repr(facts).ljust(length - 1) + "\n"
+    return start + length.to_bytes(2, "little") + text.encode("ascii")
+
+
+class _Quiet:
+    """An array that does not say that it is read-only: PyTorch would warn at every start."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array  # keeps the mapping while a tensor needs it
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+@contextmanager
+def room_on_disk(path: Path) -> Iterator[None]:
+    """Say so plainly if the disk is full.
+
+    Raises:
+        DiskFullError: it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise DiskFullError(
+            f"the disk of {path.parent} is full: {path.name} could not be completed. Free some "
+            "space, or write to another disk."
+        ) from error
+
+
+def _numpy_dtype(path: Path, dtype: torch.dtype) -> np.dtype[Any]:
+    try:
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:
+        raise DtypeError(
+            f"{path.stem} has dtype {dtype}, which .npy files cannot hold. Convert it with "
+            f"{path.stem}.float(), or with {path.stem}.half() to save space."
+        ) from None

@@ -1,0 +1,325 @@
+"""Data sets larger than memory: written piece by piece, opened as files mapped into memory.
+
+A stored data set is a folder, as any program can read it that knows NumPy's format::
+
+    task.json     the card; shape, dtype, size and SHA-256 of every array; a format version
+    train/x.npy   the arrays of the training part: x, y and whichever of dt, mask, observed and
+    train/y.npy   y_mask there are
+    valid/...     missing without a validation part
+    test/...
+"""
+
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tauflow.batch import SequenceBatch
+from tauflow.checks import at_least, shape_error
+from tauflow.errors import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    DataNotFoundError,
+    DtypeError,
+    ShapeError,
+)
+from tauflow.tensorfile import PARTIAL, sync_folder, write_atomically
+
+from .card import DatasetCard, TaskData
+from .npy import ADVICE, ArrayWriter, map_array, room_on_disk
+from .store import sha256_of
+
+FACTS_FILE = "task.json"
+FORMAT, FORMAT_VERSION = "tauflow data set", 1
+PARTS = ("train", "valid", "test")
+
+Pieces = SequenceBatch | Iterable[SequenceBatch]
+
+
+def write_task(
+    folder: str | Path,
+    card: DatasetCard,
+    *,
+    train: Pieces,
+    valid: Pieces | None = None,
+    test: Pieces,
+    steps: int | None = None,
+) -> Path:
+    """Write a data set that need not fit into memory, for :func:`open_task`.
+
+    Each part is given as a batch or as any iterable of batches, a generator say, of which one at a
+    time is held. The pieces of a part may differ in their number of sequences only; ``steps`` lets
+    them differ in length too.
+
+    The folder appears under its name when it is complete and on disk. What a killed writer leaves
+    lies beside it, under a name that ends in ``.partial``, and may be deleted.
+
+    Args:
+        folder: to be made.
+        card: the description; its ``sizes`` become what the pieces have.
+        train: the training part.
+        valid: the validation part, if there is one.
+        test: the test part.
+        steps: pad every sequence to this many steps, at its end: with zeros, and false in the
+            masks. ``mask`` is made if a piece has none.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ArgumentError: the folder exists, or a piece is no batch.
+        DataError: pieces have different fields, or a part has no sequences.
+        DtypeError: pieces have different dtypes, or one that ``.npy`` files cannot hold.
+        ShapeError: pieces have different shapes, or others than the card says.
+        DiskFullError: the disk is full.
+    """
+    folder = Path(os.path.abspath(folder))
+    _refuse_existing(folder)
+    if steps is not None:
+        at_least(1, steps=steps)
+    given = {"train": train, "valid": valid, "test": test}
+    partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
+    partial.mkdir(parents=True)
+    try:
+        parts = {}
+        for (name, pieces), expected in zip(given.items(), card.sizes, strict=True):
+            if pieces is not None:
+                parts[name] = _PartWriter(partial / name, card, expected, steps).write(pieces)
+        facts = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "tauflow_version": version("tauflow"),
+            "card": _card_facts(replace(card, sizes=_sizes(parts))),
+            "parts": parts,
+        }
+        with room_on_disk(partial / FACTS_FILE):
+            write_atomically(partial / FACTS_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+        _refuse_existing(folder)  # another writer may have come first
+        os.rename(partial, folder)
+        sync_folder(folder.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
+
+def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
+    """Open a data set that :func:`write_task` wrote, without reading it into memory.
+
+    The tensors of its batches are files mapped into memory: the system reads what is touched, and
+    drops it again when memory is short. A slice of a batch is a view of the file, an index tensor
+    copies the sequences it names. Training, evaluation and fingerprints take them piece by piece.
+
+    The tensors are read-only, which PyTorch does not know: **an operation in place on them ends the
+    process** (segmentation fault); take a clone first. ``data.to(device)`` reads a part as a whole.
+    Shuffling reads from all over the files: on a disk without random access write the sequences in
+    random order, and train with ``Recipe(shuffle=False)``.
+
+    A data set of one's own gets a name, for :func:`load_task` and experiments, with::
+
+        card = open_task("sensors").card
+        register(card, lambda root, download: open_task("sensors"))
+
+    Args:
+        folder: of the data set; its files must not change while it is in use.
+        verify: whether to read all files and compare their SHA-256. Presence, size, dtype and shape
+            are checked in any case.
+
+    Raises:
+        DataNotFoundError: there is no such data set, or a file of it is missing.
+        DataError: a file is truncated, or damaged, or from a newer version of tauflow.
+        ChecksumError: a file's bytes are not those that were written.
+    """
+    folder = Path(folder)
+    facts = _read_facts(folder / FACTS_FILE)
+    try:
+        card = _card_from(facts["card"])
+        parts = {
+            part: _open_part(folder / part, arrays, verify=verify)
+            for part, arrays in facts["parts"].items()
+        }
+        return TaskData(card, parts["train"], parts.get("valid"), parts["test"])
+    except (DataError, DataNotFoundError, ChecksumError):
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder / FACTS_FILE} is damaged, or from another version of tauflow ({error!r}). "
+            f"{ADVICE}"
+        ) from error
+
+
+class _PartWriter:
+    """Writes the pieces of a part, one file per field."""
+
+    def __init__(self, folder: Path, card: DatasetCard, expected: int, steps: int | None) -> None:
+        folder.mkdir()
+        self.folder, self.card, self.expected, self.steps = folder, card, expected, steps
+        self.writers: dict[str, ArrayWriter] = {}
+        self.count = 0
+
+    def write(self, pieces: Pieces) -> dict[str, Any]:
+        """Write all pieces and return the facts of the files."""
+        with ExitStack() as files:
+            # Not with enumerate, which would hold a piece while the next one is made.
+            for piece in [pieces] if isinstance(pieces, SequenceBatch) else pieces:
+                self._append(piece, files)
+                del piece
+            if not self.writers or not self.writers["x"].rows:
+                raise DataError(
+                    f"the {self.folder.name} part has no sequences. Give at least one; a data set "
+                    "may lack validation data alone: valid=None."
+                )
+            facts = {name: writer.finish() for name, writer in self.writers.items()}
+        sync_folder(self.folder)
+        return facts
+
+    def _append(self, piece: SequenceBatch, files: ExitStack) -> None:
+        where = f"{self.folder.name}, piece {self.count}"
+        if not isinstance(piece, SequenceBatch):
+            raise ArgumentError(f"{where} is a {type(piece).__name__}, expected a SequenceBatch.")
+        if self.steps is not None:
+            piece = _padded(where, piece, self.steps, per_step=self.card.per_step)
+        tensors = piece.tensors()
+        if not self.count:
+            _check_card(where, piece, self.card)
+            for name, tensor in tensors.items():
+                path, row_shape = self.folder / f"{name}.npy", tuple(tensor.shape[1:])
+                writer = ArrayWriter(path, tensor.dtype, row_shape, self.expected)
+                self.writers[name] = files.enter_context(writer)
+        _check_alike(where, tensors, self.writers)
+        for name, tensor in tensors.items():
+            self.writers[name].append(tensor)
+        self.count += 1
+
+
+def _check_alike(
+    where: str, tensors: Mapping[str, Tensor], writers: Mapping[str, ArrayWriter]
+) -> None:
+    """Refuse a piece that does not continue the ones before it."""
+    for name in sorted(tensors.keys() ^ writers.keys()):
+        got = "has" if name in tensors else "lacks"
+        raise DataError(
+            f"{where} {got} {name}, unlike the pieces before it. Give it in all pieces of a part, "
+            "or in none."
+        )
+    for name, tensor in tensors.items():
+        dtype, row_shape = writers[name].dtype, writers[name].row_shape
+        if tensor.dtype != dtype:
+            raise DtypeError(
+                f"{where}: {name} has dtype {tensor.dtype}, and {dtype} in the pieces before it. "
+                f"Convert it with {name}.to({dtype})."
+            )
+        if tensor.shape[1:] != row_shape:
+            advice = "The pieces of a part differ in their number of sequences only."
+            if name == "x" and tensor.shape[2:] == row_shape[1:]:
+                advice = "Pad sequences of different lengths: give write_task steps=, the longest."
+            sizes = ", ".join(map(str, row_shape))
+            raise shape_error(where, name, tensor, f"(B, {sizes}) as before", advice)
+
+
+def _check_card(where: str, piece: SequenceBatch, card: DatasetCard) -> None:
+    """Refuse inputs or targets that are not what the card says."""
+    features = math.prod(piece.x.shape[2:])
+    if features != card.input_size:
+        raise ShapeError(
+            f"{where}: x has {features} features per step, but the card says "
+            f"input_size={card.input_size}. Correct the card, or the data."
+        )
+    lead = tuple(piece.x.shape[: 2 if card.per_step else 1])
+    expected = [lead] if card.task == "classify" or card.target_size == 1 else []
+    if card.task != "classify":
+        expected.append((*lead, card.target_size))
+    if tuple(piece.y.shape) not in expected:
+        raise shape_error(
+            where,
+            "y",
+            piece.y,
+            " or ".join(map(str, expected)),
+            f"The card says {card.task!r}, target_size={card.target_size} and "
+            f"per_step={card.per_step}.",
+        )
+
+
+def _padded(where: str, piece: SequenceBatch, steps: int, *, per_step: bool) -> SequenceBatch:
+    """Return a batch whose sequences have ``steps`` steps, and a mask."""
+    length = piece.x.shape[1]
+    if length > steps:
+        raise ShapeError(
+            f"{where}: its sequences have {length} steps, more than steps={steps}. Raise steps to "
+            "the length of the longest, or cut the sequences."
+        )
+    mask = piece.mask
+    if mask is None:
+        mask = torch.ones(piece.x.shape[:2], dtype=torch.bool, device=piece.x.device)
+    longer = {
+        name: F.pad(tensor, (*(0, 0) * (tensor.ndim - 2), 0, steps - length))
+        for name, tensor in {**piece.tensors(), "mask": mask}.items()
+        if name != "y" or per_step
+    }
+    return replace(piece, **longer)
+
+
+def _open_part(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:
+    tensors = {}
+    for name, facts in arrays.items():
+        path = folder / f"{name}.npy"
+        tensors[name] = map_array(path, facts["dtype"], tuple(facts["shape"]))
+        if verify and sha256_of(path) != facts["sha256"]:
+            raise ChecksumError(
+                f"{path} is damaged: its SHA-256 is not that of {FACTS_FILE}. {ADVICE}"
+            )
+    return SequenceBatch(**tensors)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_bytes())
+        found, format_version = facts["format"], int(facts["format_version"])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataNotFoundError(
+            f"{path.parent} holds no data set: there is no {path.name}. Give a folder that "
+            "tauflow.data.write_task wrote."
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged, or no file of tauflow. {ADVICE}") from error
+    if found != FORMAT:
+        raise DataError(f"{path} is a {found!r}, expected a {FORMAT!r}. {ADVICE}")
+    if format_version > FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {format_version}, and this tauflow reads up to "
+            f"{FORMAT_VERSION}. Upgrade tauflow: pip install --upgrade tauflow"
+        )
+    content: dict[str, Any] = facts
+    return content
+
+
+def _refuse_existing(folder: Path) -> None:
+    if os.path.lexists(folder):
+        raise ArgumentError(f"{folder} exists already. Delete it, or choose another name.")
+
+
+def _sizes(parts: Mapping[str, Any]) -> tuple[int, int, int]:
+    train, valid, test = (parts[p]["x"]["shape"][0] if p in parts else 0 for p in PARTS)
+    return train, valid, test
+
+
+def _card_facts(card: DatasetCard) -> dict[str, Any]:
+    facts = {field.name: getattr(card, field.name) for field in fields(card)}
+    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+
+
+def _card_from(facts: Mapping[str, Any]) -> DatasetCard:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+    return DatasetCard(**values)

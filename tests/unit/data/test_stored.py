@@ -1,0 +1,448 @@
+"""Data sets on disk: what is opened is what was written, whoever reads it; errors are clear."""
+
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stored_tasks import CARD, OPTIONAL, batch, parts, same
+
+from tauflow.batch import SequenceBatch
+from tauflow.data import catalog, load_task, npy, open_task, write_task
+from tauflow.errors import (
+    ArgumentError,
+    ChecksumError,
+    DataError,
+    DataNotFoundError,
+    DiskFullError,
+    DtypeError,
+    ShapeError,
+)
+
+REAL = [torch.float16, torch.float32, torch.float64]
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+@pytest.fixture
+def written(tmp_path):
+    return write_task(tmp_path / "sensors", CARD, **parts())
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@st.composite
+def tasks(draw):
+    """Draw a card, a part that fits it, and where to cut the part into pieces."""
+    sequences, steps, features, outputs = (draw(st.integers(1, n)) for n in (9, 4, 3, 3))
+    kind = draw(st.sampled_from(["regress", "classify", "binary"]))
+    per_step, tokens = draw(st.booleans()), draw(st.booleans())
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+
+    def drawn(dtypes, *shape):
+        values = torch.from_numpy(rng.normal(0, 40, shape))
+        return (values.abs() if dtypes is WHOLE else values).to(draw(st.sampled_from(dtypes)))
+
+    lead = (sequences, steps) if per_step else (sequences,)
+    one = kind == "classify" or (outputs == 1 and draw(st.booleans()))
+    y = drawn(WHOLE if kind == "classify" else REAL, *lead, *(() if one else (outputs,)))
+    shapes = {
+        "dt": (sequences, steps),
+        "mask": (sequences, steps),
+        "observed": (sequences, steps, features),
+        "y_mask": y.shape if y.ndim == 3 and draw(st.booleans()) else (sequences, steps),
+    }
+    chosen = draw(st.sets(st.sampled_from(OPTIONAL)))
+    fields = {
+        name: drawn(REAL if name == "dt" else [torch.bool], *shape)
+        for name, shape in shapes.items()
+        if name in chosen
+    }
+    x = drawn(WHOLE if tokens else REAL, sequences, steps, features)
+    card = replace(
+        CARD, task=kind, input_size=features, target_size=outputs, per_step=per_step, targets=()
+    )
+    cuts = sorted(draw(st.sets(st.integers(0, sequences))) | {0, sequences})
+    return card, SequenceBatch(x, y, **fields), cuts
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(task=tasks())
+def test_what_is_opened_is_what_was_written(tmp_path_factory, task):
+    card, part, cuts = task
+    pieces = [part[a:b] for a, b in itertools.pairwise(cuts)]
+    folder = tmp_path_factory.mktemp("stored") / "task"
+    write_task(folder, card, train=iter(pieces), test=part)
+    data = open_task(folder, verify=True)
+    assert same(data.train, part)
+    assert same(data.test, part)
+    assert data.valid is None
+    assert data.card == replace(card, sizes=(len(part), 0, len(part)))
+
+
+def test_the_files_are_numpys_and_their_digests_those_of_any_tool(written):
+    facts = json.loads((written / "task.json").read_text(encoding="utf-8"))
+    listed = ["task.json"]
+    for part, given_part in parts().items():
+        for name, tensor in given_part.tensors().items():
+            file = written / part / f"{name}.npy"
+            assert np.array_equal(np.load(file), tensor.numpy())
+            noted = facts["parts"][part][name]
+            assert noted["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+            assert noted["shape"] == list(tensor.shape)
+            listed.append(f"{part}/{name}.npy")
+    assert names(written) == sorted(listed)
+    assert [path.name for path in written.parent.iterdir()] == ["sensors"]
+
+
+@pytest.mark.parametrize("sizes", [(7, 3, 4), (0, 0, 0), (10**12, 1, 1)])
+def test_the_card_need_not_know_the_sizes(tmp_path, sizes):
+    folder = write_task(tmp_path / "sensors", replace(CARD, sizes=sizes), **parts())
+    data = open_task(folder, verify=True)
+    assert data.card == CARD
+    assert data.sizes == (7, 3, 4)
+
+
+@pytest.mark.parametrize("name", ["pendulum", "lane-keeping"])
+def test_data_sets_of_the_catalog_are_kept_whole(tmp_path, name):
+    data = load_task(name, sizes=(6, 2, 2), steps=4)
+    whole = {part: getattr(data, part) for part in ("train", "valid", "test")}
+    opened = open_task(write_task(tmp_path / "copy", data.card, **whole))
+    assert opened.card == data.card
+    for part, given_part in whole.items():
+        assert same(getattr(opened, part), given_part)
+
+
+def test_only_one_piece_is_held_at_a_time(tmp_path):
+    def pieces():
+        held = None
+        for number in range(4):
+            assert held is None or held() is None, "the piece before is still in memory"
+            piece = batch(2, seed=number)
+            held = weakref.ref(piece.x)
+            yield piece
+            del piece
+
+    write_task(tmp_path / "sensors", CARD, train=pieces(), test=batch(1), steps=6)
+
+
+def test_views_of_other_tensors_are_written_as_they_look(tmp_path, monkeypatch):
+    monkeypatch.setattr("tauflow.tensorfile._BLOCK", 64)
+    wide = torch.randn(2, 5, 9, requires_grad=True)
+    x = wide.permute(2, 1, 0)  # (9, 5, 2), not contiguous
+    y = torch.randn(1, 5, 1).expand(9, 5, 1)
+    folder = write_task(tmp_path / "sensors", CARD, train=SequenceBatch(x, y), test=batch(1))
+    opened = open_task(folder, verify=True).train
+    assert torch.equal(opened.x, x.detach())
+    assert torch.equal(opened.y, y)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads how Linux lists mappings")
+def test_nothing_is_read_into_memory(written):
+    data = open_task(written)
+    x, sliced, chosen = data.train.x, data.train[2:5].x, data.train[torch.tensor([4, 2])].x
+    with Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        places = [
+            (*(int(end, 16) for end in line.split()[0].split("-")), line.split()[1])
+            for line in maps
+            if line.rstrip().endswith("train/x.npy")
+        ]
+    assert places
+    assert {flags for _, _, flags in places} == {"r--s"}  # read-only and shared
+
+    def mapped(tensor):
+        return any(low <= tensor.data_ptr() < high for low, high, _ in places)
+
+    assert mapped(x)
+    assert mapped(sliced)
+    assert not mapped(chosen)
+    assert torch.equal(chosen, parts()["train"].x[[4, 2]])
+
+
+def test_arrays_begin_where_those_in_memory_may(written):
+    # Products of matrices may round otherwise at other alignments.
+    for part in ("train", "valid", "test"):
+        for tensor in getattr(open_task(written), part).tensors().values():
+            assert tensor.data_ptr() % 64 == 0
+
+
+def test_tensors_outlive_the_data_set(written):
+    x = open_task(written).train.x
+    assert torch.equal(x, parts()["train"].x)
+
+
+def test_a_stored_data_set_gets_a_name(written, monkeypatch):
+    for table in (catalog.DATASETS, catalog._LOADERS):
+        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    card = replace(open_task(written).card, files={})
+    catalog.register(card, lambda root, download: open_task(written))
+    assert catalog.available("sensors")
+    assert same(load_task("sensors").test, parts()["test"])
+
+
+class TestPadding:
+    def test_to_a_stated_length(self, tmp_path):
+        first, second = batch(2, 3, without=["mask"]), batch(3, 5, seed=1)
+        folder = write_task(
+            tmp_path / "sensors", CARD, train=[first, second], test=batch(1), steps=6
+        )
+        train = open_task(folder).train
+        assert train.x.shape == (5, 6, 2)
+        for piece, rows, length in ((first, slice(0, 2), 3), (second, slice(2, 5), 5)):
+            for name, tensor in piece.tensors().items():
+                kept = train.tensors()[name][rows]
+                assert torch.equal(kept[:, :length], tensor)
+                assert not kept[:, length:].any()
+        assert train.mask[:2, :3].all()
+
+    def test_targets_of_sequences_stay(self, tmp_path):
+        card = replace(CARD, per_step=False, target_size=3, targets=())
+        y = torch.randn(2, 3)
+        piece = SequenceBatch(torch.randn(2, 3, 2), y)  # as many targets as steps
+        data = open_task(write_task(tmp_path / "s", card, train=piece, test=piece, steps=4))
+        assert torch.equal(data.train.y, y)
+        assert data.train.mask.tolist() == [[True, True, True, False]] * 2
+
+    def test_is_not_cutting(self, tmp_path):
+        with pytest.raises(ShapeError, match=r"train, piece 0: .* 5 steps, more than steps=4"):
+            write_task(tmp_path / "sensors", CARD, train=batch(2), test=batch(1), steps=4)
+
+
+def changed(**changes):
+    return lambda: replace(batch(2), **{k: make(batch(2)) for k, make in changes.items()})
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "message"),
+    [
+        (lambda: batch(2, without=["dt"]), DataError, "train, piece 1 lacks dt, unlike"),
+        (changed(y=lambda b: b.y.double()), DtypeError, r"piece 1: y has dtype torch.float64, and"),
+        (lambda: batch(2, 4), ShapeError, r"piece 1: x has shape \(2, 4, 2\).* give write_task st"),
+        (lambda: 3, ArgumentError, "train, piece 1 is a int, expected a SequenceBatch"),
+        (
+            changed(y_mask=lambda b: b.y_mask[..., 0]),
+            ShapeError,
+            r"piece 1: y_mask has shape \(2, 5\), expected \(B, 5, 1\) as before",
+        ),
+    ],
+    ids=["fields", "dtype", "length", "type", "shape"],
+)
+def test_pieces_must_agree(tmp_path, second, error, message):
+    with pytest.raises(error, match=message):
+        write_task(tmp_path / "sensors", CARD, train=[batch(3), second()], test=batch(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_field_that_comes_late_is_named(tmp_path):
+    pieces = [batch(2, without=["observed"]), batch(2)]
+    with pytest.raises(DataError, match="train, piece 1 has observed, unlike the pieces before"):
+        write_task(tmp_path / "sensors", CARD, train=pieces, test=batch(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_size": 3}, "x has 2 features per step, but the card says input_size=3"),
+        ({"target_size": 2, "targets": ()}, r"y has shape \(2, 5, 1\), expected \(2, 5, 2\)"),
+        ({"per_step": False}, r"expected \(2,\) or \(2, 1\). The card says 'regress'"),
+        ({"task": "classify"}, r"expected \(2, 5\)\. The card says 'classify'"),
+    ],
+    ids=["inputs", "outputs", "per-step", "classes"],
+)
+def test_pieces_must_be_what_the_card_says(tmp_path, changes, message):
+    with pytest.raises(ShapeError, match=rf"train, piece 0: .*{message}"):
+        write_task(tmp_path / "s", replace(CARD, **changes), train=batch(2), test=batch(1))
+
+
+@pytest.mark.parametrize("train", [(), [batch(2)[:0]]], ids=["no-pieces", "empty-pieces"])
+def test_a_part_needs_sequences(tmp_path, train):
+    with pytest.raises(DataError, match="the train part has no sequences"):
+        write_task(tmp_path / "sensors", CARD, train=train, test=batch(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_pieces_are_passed_over(tmp_path):
+    pieces = [batch(2)[:0], batch(2), batch(2)[:0]]
+    data = open_task(write_task(tmp_path / "s", CARD, train=pieces, test=batch(1)), verify=True)
+    assert same(data.train, batch(2))
+
+
+def test_a_dtype_without_a_name_in_numpy_is_refused(tmp_path):
+    part = replace(batch(2), x=batch(2).x.bfloat16())
+    with pytest.raises(DtypeError, match=r"x has dtype torch.bfloat16, which .npy .* x.float\(\)"):
+        write_task(tmp_path / "sensors", CARD, train=part, test=batch(1))
+
+
+def test_a_folder_is_never_replaced(written):
+    with pytest.raises(ArgumentError, match=r"sensors exists already. Delete it, or choose"):
+        write_task(written, CARD, **parts())
+    assert same(open_task(written, verify=True).train, parts()["train"])
+
+
+def test_an_error_of_the_pieces_leaves_nothing(tmp_path):
+    def pieces():
+        yield batch(2)
+        raise OSError(errno.ENOSPC, "not this disk")
+
+    with pytest.raises(OSError, match="not this disk"):
+        write_task(tmp_path / "sensors", CARD, train=pieces(), test=batch(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("room", [0, 100, 700])
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch, room):
+    class Small:
+        """A file on a disk with little room."""
+
+        def __init__(self, file):
+            self.file, self.left = file, room
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, block):
+            if self.left == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = self.file.write(block[: self.left])
+            self.left -= written
+            return written
+
+    start = npy.ArrayWriter.__init__
+
+    def on_a_small_disk(self, *args):
+        start(self, *args)
+        self._file = Small(self._file)
+
+    monkeypatch.setattr(npy.ArrayWriter, "__init__", on_a_small_disk)
+    with pytest.raises(DiskFullError, match=r"the disk of .*train is full: \w+.npy could not be"):
+        write_task(tmp_path / "sensors", CARD, train=[batch(20), batch(9)], test=batch(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_device_that_is_full_says_so(monkeypatch):
+    monkeypatch.setattr(Path, "open", lambda self, mode, **_: os.fdopen(os.open(self, 1), "wb", 0))
+    with (
+        npy.ArrayWriter(Path("/dev/full"), torch.float32, (2,), 1) as writer,
+        pytest.raises(DiskFullError, match="the disk of /dev is full: full could not"),
+    ):
+        writer.append(torch.zeros(1, 2))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills as Unix does")
+def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path):
+    folder = tmp_path / "sensors"
+    program = [sys.executable, str(Path(__file__).with_name("kill_a_writer.py")), str(folder)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as child:
+        for _ in range(3):
+            assert child.stdout.readline()
+        child.kill()
+    assert not folder.exists()
+    (left,) = tmp_path.iterdir()
+    assert re.fullmatch(r"sensors\.\w{8}\.partial", left.name)
+    with pytest.raises(DataNotFoundError, match=r"holds no data set: there is no task.json"):
+        open_task(left)
+    write_task(folder, CARD, **parts())
+    assert same(open_task(folder, verify=True).train, parts()["train"])
+
+
+def rewritten(change):
+    """Return a change of ``task.json``."""
+
+    def damage(folder):
+        file = folder / "task.json"
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        change(facts)
+        file.write_text(json.dumps(facts), encoding="utf-8")
+
+    return damage
+
+
+def cut(folder):
+    with (folder / "train" / "x.npy").open("r+b") as file:
+        file.truncate(300)
+
+
+def other_header(folder):
+    file = folder / "train" / "y.npy"
+    file.write_bytes(file.read_bytes().replace(b"<f4", b"<i4"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (cut, DataError, r"x.npy is truncated or changed: it has 300 bytes, expected \d+\. Rest"),
+        (other_header, DataError, r"y.npy is damaged: it does not begin as an array of '?<f4"),
+        (
+            lambda f: (f / "valid" / "dt.npy").unlink(),
+            DataNotFoundError,
+            r"valid.dt.npy is missing. Restore",
+        ),
+        (lambda f: (f / "task.json").unlink(), DataNotFoundError, "there is no task.json. Give a"),
+        (lambda f: (f / "task.json").write_text("{"), DataError, "task.json is damaged, or no fil"),
+        (lambda f: (f / "task.json").write_text("[]"), DataError, "task.json is damaged, or no fi"),
+        (
+            rewritten(lambda facts: facts.update(format_version=2)),
+            DataError,
+            "has format version 2, and this tauflow reads up to 1. Upgrade",
+        ),
+        (
+            rewritten(lambda facts: facts.update(format="a table")),
+            DataError,
+            "is a 'a table', expected a 'tauflow data set'",
+        ),
+        (
+            rewritten(lambda facts: facts["parts"].pop("test")),
+            DataError,
+            r"task.json is damaged, or from another version .*KeyError\('test'\)",
+        ),
+        (
+            rewritten(lambda facts: facts["card"].update(colour="red")),
+            DataError,
+            "task.json is damaged, or from another version .*colour",
+        ),
+        (
+            rewritten(lambda facts: facts["parts"]["train"]["x"].update(shape=["7", 5, 2])),
+            DataError,
+            "task.json is damaged",
+        ),
+        (
+            rewritten(lambda facts: facts["parts"]["train"].pop("x")),
+            DataError,
+            "task.json is damaged",
+        ),
+    ],
+)
+def test_damage_is_named(written, damage, error, message):
+    damage(written)
+    with pytest.raises(error, match=message):
+        open_task(written)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(DataNotFoundError, match="nowhere holds no data set"):
+        open_task(tmp_path / "nowhere")
+
+
+def test_a_flipped_bit_is_found_if_asked(written):
+    file = written / "test" / "mask.npy"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert math.prod(open_task(written).test.mask.shape) == 20
+    with pytest.raises(ChecksumError, match=r"mask.npy is damaged: its SHA-256 is not that"):
+        open_task(written, verify=True)

@@ -1,0 +1,54 @@
+import logging
+import threading
+import time
+
+import pytest
+
+from tauflow import lock
+from tauflow.errors import BusyError
+from tauflow.lock import LOCK_FILE, locked
+
+
+def test_a_taken_lock_is_refused_with_advice(tmp_path):
+    with locked(tmp_path / "new", advice="Wait."):
+        with (
+            pytest.raises(BusyError, match=r"new is in use by process \d+, since 20.*UTC\. Wait\."),
+            locked(tmp_path / "new", advice="Wait."),
+        ):
+            pass
+        with locked(tmp_path, advice="Wait."):  # another folder has another lock
+            pass
+    with locked(tmp_path / "new", advice="Wait."):
+        assert (tmp_path / "new" / LOCK_FILE).is_file()
+
+
+def test_without_advice_a_taken_lock_is_waited_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(lock, "_PAUSE", 0.01)
+    inside, order = threading.Event(), []
+
+    def hold():
+        with locked(tmp_path):
+            inside.set()
+            time.sleep(0.1)
+            order.append("first")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    with caplog.at_level(logging.WARNING, "tauflow"), locked(tmp_path):
+        order.append("second")
+    thread.join()
+    assert order == ["first", "second"]
+    assert [record.message.partition(" by ")[0] for record in caplog.records] == (
+        [f"{tmp_path} is in use"]  # once, however long it takes
+    )
+
+
+def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def take(file):
+        raise OSError(lock._WITHOUT_LOCKS[0], "no locks here")
+
+    monkeypatch.setattr(lock, "_take", take)
+    with caplog.at_level(logging.WARNING, "tauflow"), locked(tmp_path, advice="Wait."):
+        pass
+    assert "cannot be locked here" in caplog.text
