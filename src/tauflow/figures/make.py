@@ -31,6 +31,7 @@ FORMATS = ("png", "svg", "pdf")
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 _MARKER = 8  # points that take as much room as one marker
+_UNSEEN = 12  # of 255: how far a palette may move a colour
 
 
 @dataclass(frozen=True)
@@ -147,14 +148,16 @@ def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, byt
 
 
 def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
-    """Return a PNG with a palette of 256 colours, a third of the size; hardly seen in plots."""
-    from PIL import Image
+    """Return a PNG with a palette of 256 colours, a third of the size; photographs keep theirs."""
+    from PIL import Image, ImageChops
 
     small = io.BytesIO()
     with Image.open(file) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-            small, format="png", optimize=True, dpi=(dpi, dpi)
-        )
+        full = image.convert("RGB")
+    reduced = full.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    lost = ImageChops.difference(full, reduced.convert("RGB"))
+    seen = any(high > _UNSEEN for _, high in lost.getextrema())
+    (full if seen else reduced).save(small, format="png", optimize=True, dpi=(dpi, dpi))
     return small.getvalue()
 
 

@@ -1,5 +1,6 @@
 """Names, files and the page, apart from what the figures show."""
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -8,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from PIL import Image
 from small_figures import NAMES, small
 
 from tauflow.errors import ArgumentError, UnknownNameError
@@ -21,7 +23,7 @@ from tauflow.figures import (
     make_figure,
     write_gallery,
 )
-from tauflow.figures.make import _plain_log_axes, _rasterise_dense, markdown_table
+from tauflow.figures.make import _fewer_colours, _plain_log_axes, _rasterise_dense, markdown_table
 
 CHEAP = "gnode-figure-4"
 
@@ -70,6 +72,19 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
     assert first == again
     assert all(first[suffix] != other[suffix] for suffix in other)
     assert first[".png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("colours", "mode"), [(200, "P"), (60_000, "RGB")])
+def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
+    generator = np.random.default_rng(0)
+    every = generator.integers(0, 256, (colours, 3), dtype=np.uint8)
+    pixels = every[generator.integers(0, colours, (300, 400))]
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format="png")
+    with Image.open(io.BytesIO(_fewer_colours(file, 80))) as made:
+        assert made.mode == mode
+        off = np.asarray(made.convert("RGB")).astype(int) - pixels
+    assert np.abs(off).max() <= 12
 
 
 def test_the_lines_drawn_are_the_numbers_beside_them():
