@@ -155,8 +155,7 @@ def _fewer_colours(file: io.BytesIO, dpi: int) -> bytes:
     with Image.open(file) as image:
         full = image.convert("RGB")
     reduced = full.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    lost = ImageChops.difference(full, reduced.convert("RGB"))
-    seen = any(high > _UNSEEN for _, high in lost.getextrema())
+    seen = np.asarray(ImageChops.difference(full, reduced.convert("RGB"))).max() > _UNSEEN
     (full if seen else reduced).save(small, format="png", optimize=True, dpi=(dpi, dpi))
     return small.getvalue()
 
