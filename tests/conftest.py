@@ -1,13 +1,26 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
+
+# Tests of the rooms whose annotations jaxtyping checks (see the Makefile).
+TYPED_ROOMS = ("conformance", "unit/cells", "unit/sequence", "unit/solvers")
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 else:  # or products warn wherever a test asks for deterministic algorithms
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that run with every annotated call checked."""
+    rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
+    for item in items:
+        inside = any(item.path.is_relative_to(room) for room in rooms)
+        if inside and item.get_closest_marker("untyped") is None:
+            item.add_marker("typed")
 
 
 @pytest.fixture(autouse=True)
