@@ -32,6 +32,9 @@ def _seed() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _parsed_data(tmp_path_factory):
     """Keep parsed data out of the user's cache; one folder, so that each set is parsed once."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # which the processes of one run share
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TAUFLOW_CACHE", str(tmp_path_factory.mktemp("parsed")))
+        patch.setenv("TAUFLOW_CACHE", str(folder / "parsed"))
         yield
