@@ -23,7 +23,7 @@ _PART_KEYS = (
 )
 _ROW_KEYS = (
     *("name", "title", "planned", "untrained", "note", "parts", "model"),
-    *("recipe", "recipe_from", "published", "accept", "at", "sweep", "search"),
+    *("recipe", "recipe_from", "published", "accept", "at", "sweep", "search", "like"),
 )
 _AT_KEYS = ("model", "recipe", "search", "accept", "note")
 _NUMBER = (int, float)
@@ -34,7 +34,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "parameters": (int,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("untrained", "figure", "numbers_of"), (str,)),
+    **dict.fromkeys(("untrained", "figure", "numbers_of", "like"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
     **dict.fromkeys(("row", "part", "parts", "notes"), (list,)),
@@ -47,7 +47,8 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     The tables ``[published]``, ``[model]`` and ``[recipe]`` hold what the rows share, those of a
     ``[[part]]`` what its rows share, and ``[row.at.PART]`` what a row does otherwise on one part:
     the later keys win. ``[recipes.NAME]`` holds a whole recipe for rows that say
-    ``recipe_from = "NAME"``.
+    ``recipe_from = "NAME"``. A row that says ``like = "NAME"`` is the row of that name but for what
+    it says itself: the keys of its ``model`` and ``recipe`` change single options.
 
     A row belongs to all parts, or those in its list ``parts``. Its ``published`` numbers are those
     of every part, or a table of them by part; a part with ``numbers_of`` has those of another one.
@@ -66,7 +67,8 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     check_keys(where, table, _EXPERIMENT_KEYS)
     check_types(where, table)
     require_keys(where, table, ("name", "title", "source", "seeds", "row"))
-    rows = [row for entry in table["row"] for row in _rows(entry, table, where)]
+    entries = [_complete(entry, table, where) for entry in table["row"]]
+    rows = [row for entry in entries for row in _rows(entry, table, where)]
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
@@ -130,6 +132,31 @@ def _parts(table: Table, where: str) -> dict[str, Table]:
             raise SpecificationError(f"{here}: two parts are named {entry['name']!r}; rename one.")
         parts[entry["name"]] = entry
     return parts
+
+
+def _complete(entry: Table, table: Table, where: str) -> Table:
+    """Return a row with what it takes from the one that it is ``like``."""
+    if "like" not in entry:
+        return entry
+    where = f"{where}, row {entry.get('name', '?')!r}"
+    check_keys(where, entry, _ROW_KEYS)
+    check_types(where, entry)
+    require_keys(where, entry, ("name", "title"))
+    others = {row["name"]: row for row in table["row"] if "name" in row and "like" not in row}
+    if entry["like"] not in others:
+        raise SpecificationError(
+            f"{where}: like = {entry['like']!r} names no row that is like no other."
+            f"{nearest(entry['like'], list(others))} There are: {', '.join(others)}."
+        )
+    base = others[entry["like"]]
+    if "at" in base and "parts" in entry:
+        base = {**base, "at": {k: v for k, v in base["at"].items() if k in entry["parts"]}}
+    options = {
+        key: {**base.get(key, {}), **entry.get(key, {})}
+        for key in ("model", "recipe")
+        if key in base or key in entry
+    }
+    return {**base, **entry, **options}
 
 
 def _rows(entry: Table, table: Table, where: str) -> list[Row]:

@@ -86,6 +86,41 @@ def test_a_row_may_be_of_some_parts_only():
     assert names == ["gru/swing"]
 
 
+def beside_gru(**own):
+    rows = [{"name": "wide", "title": "Wide", "like": "gru", **own}, GRU]
+    return built(part=PARTS, row=rows).rows[:-3]
+
+
+def test_a_row_like_another_differs_in_what_it_says():
+    swing, parity, _ = beside_gru(model={"hidden_size": 9}, recipe={"epochs": 8}, note="Wide.")
+    assert (swing.name, swing.title, swing.note) == ("wide/swing", "Wide", "Wide.")
+    assert (swing.model.cell, swing.model.hidden_size) == ("gru", 9)
+    assert (swing.recipe.lr, swing.recipe.epochs, swing.published.mean) == (0.02, 8, 0.5)
+    assert (parity.recipe.lr, parity.model.hidden_size) == (0.5, 7)  # what is said of a part wins
+    (alone,) = beside_gru(parts=["swing"])
+    assert alone.model == of_parts().rows[0].model
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"like": "gur"}, r"row 'wide': like = 'gur' names no row .* Did you mean 'gru'\?"),
+        ({"like": "wide"}, "like = 'wide' names no row that is like no other. There are: gru"),
+        ({"like": 3}, "like must be a str, got 3"),
+        ({"modle": {}}, "unknown key 'modle'"),
+        ({"model": {"cell": "gru"}, "planned": "x"}, "only one of 'planned', 'untrained'"),
+    ],
+)
+def test_a_row_like_none_is_refused(own, message):
+    with pytest.raises(SpecificationError, match=message):
+        beside_gru(**own)
+
+
+def test_a_row_like_another_has_a_name_and_a_title_of_its_own():
+    with pytest.raises(SpecificationError, match="the key 'title' is missing"):
+        built(part=PARTS, row=[GRU, {"name": "wide", "like": "gru"}])
+
+
 def test_a_part_names_its_rows():
     experiment = of_parts()
     assert [row.name for row in experiment.select(["parity"])] == ["gru/parity"]
