@@ -26,6 +26,8 @@ types: install
 	$(BIN)/mypy
 
 # Every test runs once; in the annotated rooms with the shapes and types of every call checked.
+# One thread for each of the two processes: with more they wait for each other on two cores.
+unit: export OMP_NUM_THREADS := 1
 unit: install
 	$(BIN)/python -m pytest -q -n 2 -m "not typed"
 	$(BIN)/python -m pytest -q -n 2 -m typed \
