@@ -17,6 +17,8 @@ else:  # or products warn wherever a test asks for deterministic algorithms
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run with every annotated call checked."""
     rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
+    if missing := [str(room) for room in rooms if not room.is_dir()]:
+        raise pytest.UsageError(f"no folder {', '.join(missing)}; correct TYPED_ROOMS")
     for item in items:
         inside = any(item.path.is_relative_to(room) for room in rooms)
         if inside and item.get_closest_marker("untyped") is None:

@@ -67,6 +67,9 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     check_keys(where, table, _EXPERIMENT_KEYS)
     check_types(where, table)
     require_keys(where, table, ("name", "title", "source", "seeds", "row"))
+    for entry in table["row"]:
+        check_keys(_place(entry, where), entry, _ROW_KEYS)
+        check_types(_place(entry, where), entry)
     entries = [_complete(entry, table, where) for entry in table["row"]]
     rows = [row for entry in entries for row in _rows(entry, table, where)]
     names = [row.name for row in rows]
@@ -134,13 +137,15 @@ def _parts(table: Table, where: str) -> dict[str, Table]:
     return parts
 
 
+def _place(entry: Table, where: str) -> str:
+    return f"{where}, row {entry.get('name', '?')!r}"
+
+
 def _complete(entry: Table, table: Table, where: str) -> Table:
     """Return a row with what it takes from the one that it is ``like``."""
     if "like" not in entry:
         return entry
-    where = f"{where}, row {entry.get('name', '?')!r}"
-    check_keys(where, entry, _ROW_KEYS)
-    check_types(where, entry)
+    where = _place(entry, where)
     require_keys(where, entry, ("name", "title"))
     others = {row["name"]: row for row in table["row"] if "name" in row and "like" not in row}
     if entry["like"] not in others:
@@ -161,9 +166,7 @@ def _complete(entry: Table, table: Table, where: str) -> Table:
 
 def _rows(entry: Table, table: Table, where: str) -> list[Row]:
     """Build the rows of one ``[[row]]``: one for each part, and each value of a sweep."""
-    where = f"{where}, row {entry.get('name', '?')!r}"
-    check_keys(where, entry, _ROW_KEYS)
-    check_types(where, entry)
+    where = _place(entry, where)
     require_keys(where, entry, ("name", "title", "published"))
     if sum(key in entry for key in ("planned", "untrained", "model")) > 1:
         raise SpecificationError(f"{where}: give only one of 'planned', 'untrained' and 'model'.")

@@ -116,6 +116,15 @@ def test_a_row_like_none_is_refused(own, message):
         beside_gru(**own)
 
 
+@pytest.mark.parametrize(("key", "value"), [("model", 3), ("at", "parity"), ("name", ["gru"])])
+def test_a_fault_of_the_other_row_is_told_as_its_own(key, value):
+    wide = {"name": "wide", "title": "Wide", "like": "gru", "parts": ["swing"]}
+    with pytest.raises(SpecificationError, match=f"{key} must be a") as told:
+        built(part=PARTS, row=[wide, {**GRU, key: value}])
+    assert "gru" in str(told.value)
+    assert "wide" not in str(told.value)
+
+
 def test_a_row_like_another_has_a_name_and_a_title_of_its_own():
     with pytest.raises(SpecificationError, match="the key 'title' is missing"):
         built(part=PARTS, row=[GRU, {"name": "wide", "like": "gru"}])
