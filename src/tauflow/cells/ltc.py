@@ -23,7 +23,12 @@ LTC_VARIANTS: dict[str, dict[str, Any]] = {
         "output_mapping": "none",
     },
     "ncps": {"init": "ncps", "constraint": "softplus-raw"},
-    "cfc-torch": {"init": "cfc", "constraint": "clip", "dt_offset": 1.0},
+    "cfc-torch": {
+        "init": "cfc",
+        "constraint": "clip",
+        "dt_offset": 1.0,
+        "output_mapping": "none",
+    },
     "cfc-tf": {"init": "cfc", "constraint": "clip", "dt_offset": 1e-3, "substeps": 3},
 }
 """Options that reproduce each released implementation: ``LTC(17, 32, **LTC_VARIANTS["ncps"])``.

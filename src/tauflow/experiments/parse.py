@@ -1,7 +1,7 @@
 """Make experiments from plain dictionaries, as specification files hold them, and refuse typos."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
@@ -55,7 +55,9 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
 
     ``[row.sweep.model]`` and ``[row.sweep.recipe]`` hold lists of values, and make a row of every
     combination. ``[search.model]`` and ``[search.recipe]``, for all rows, in one of them or in its
-    ``[row.at.PART]``, hold lists of values of which a row takes the best combination.
+    ``[row.at.PART]``, hold lists of values of which a row takes the best combination. The
+    ``options`` of a search are those of the data set on which the values are tried, where they
+    differ from those of the row.
 
     Args:
         table: the parsed file.
@@ -190,23 +192,32 @@ def _row(entry: Table, table: Table, part: Table, where: str) -> Row:
     if trained:
         require_keys(where, {**table, **part}, ("loss", "metric"))
     accept = at.get("accept", entry.get("accept"))
-    grid = at.get("search", entry.get("search", table.get("search", {})))
+    grid = dict(at.get("search", entry.get("search", table.get("search", {}))))
+    data = Part(part["name"], part.get("dataset", ""), part.get("options", {}))
+    tried_on = _other_data(data, grid.pop("options", {}), where)
     notes = [layer.get("note", "") for layer in (entry, part, at)]
     return Row(
         name=f"{entry['name']}/{part['name']}" if part["name"] else entry["name"],
         title=entry["title"],
-        part=Part(part["name"], part.get("dataset", ""), part.get("options", {})),
+        part=data,
         published=_published(entry, table, part, where),
         loss=part.get("loss", table.get("loss", "")),
         metric=part.get("metric", table.get("metric", "")),
         model=_model(layers, where) if trained else None,
         recipe=_recipe(layers, where) if trained else None,
         search=_search(grid, layers, where) if trained else (),
+        search_part=tried_on,
         planned=entry.get("planned"),
         untrained=entry.get("untrained"),
         accept=None if accept is None else _plain(Accept, f"{where}, accept", accept),
         note=" ".join(note for note in notes if note),
     )
+
+
+def _other_data(data: Part, options: Any, where: str) -> Part | None:
+    """Return the data of a search whose options differ, else ``None``."""
+    check_types(f"{where}, search", {"options": options})
+    return replace(data, options={**data.options, **options}) if options else None
 
 
 def _published(entry: Table, table: Table, part: Table, where: str) -> Published:

@@ -83,7 +83,7 @@ def reproduce(
     A run that was stopped continues from its checkpoint; one that fails is reported and leaves the
     others alone. Every finished run is appended to ``results_dir/<experiment>.jsonl`` at once.
     A row that searches is run with every setting and seed 0, then with the other seeds and the
-    setting that had the best validation score.
+    setting that had the best validation score; with all seeds if it searched on other data.
 
     Args:
         experiment: the table.
@@ -154,7 +154,8 @@ def _repetitions(
         tried = search_jobs(experiment, row, epochs)
         if any(job.key in left for job in tried):
             length = tried[0].recipe.epochs
-            names = [f"{row.name} (the best setting), seed {seed}" for seed in range(1, seeds)]
+            first = 1 if row.search_part is None else 0  # else seed 0 is one of the search
+            names = [f"{row.name} (the best setting), seed {seed}" for seed in range(first, seeds)]
             waiting += [Unfinished(name, 0, length) for name in names]
             continue
         best = best_setting(experiment, row, epochs, records)
@@ -206,8 +207,10 @@ def is_of(experiment: Experiment, row: Row, record: RunRecord, epochs: int | Non
         record: a run.
         epochs: to how many the run was cut; ``None`` for the recipe's own.
     """
-    jobs = (
+    jobs = [
         job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
         for setting in row.search or (None,)
-    )
+    ]
+    if row.search_part is not None:
+        jobs += search_jobs(experiment, row, epochs)
     return any(record.config_hash == job.hash for job in jobs)

@@ -17,8 +17,12 @@ SEED = 0
 
 def search_jobs(experiment: Experiment, row: Row, epochs: int | None) -> list[Job]:
     """Return the jobs of all settings that a row searches; none if it does not."""
+    part = row.search_part or row.part
     jobs = [job_of(experiment, row, SEED, epochs=epochs, setting=s) for s in row.search]
-    return [replace(job, label=s.label) for job, s in zip(jobs, row.search, strict=True)]
+    return [
+        replace(job, part=part, label=setting.label)
+        for job, setting in zip(jobs, row.search, strict=True)
+    ]
 
 
 def check_validation(row: Row, data_dir: Path | None) -> None:
@@ -31,13 +35,14 @@ def check_validation(row: Row, data_dir: Path | None) -> None:
     Raises:
         ArgumentError: there is nothing to select by.
     """
+    part = row.search_part or row.part
     try:
-        data = load_part(row.part, data_dir)
+        data = load_part(part, data_dir)
     except DataNotFoundError:  # will be told with the runs that need them
         return
     if data.valid is None:
         raise ArgumentError(
-            f"{row.name}: {row.part.dataset!r} has no validation part to select settings by. "
+            f"{row.name}: {part.dataset!r} has no validation part to select settings by. "
             "Choose a row of another data set, or an option of this one that sets sequences aside."
         )
 

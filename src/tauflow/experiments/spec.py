@@ -155,6 +155,7 @@ class Row:
         model: what is trained; ``None`` for rows that are not.
         search: settings to try; the one with the best validation score of seed 0 is then run with
             all seeds. Without any, ``model`` and ``recipe`` are run.
+        search_part: the data set on which they are tried; by default the row's own.
         planned: name of the model that is still missing, else ``None``.
         untrained: why there is nothing to train, else ``None``.
         accept: when our number counts as reproduced.
@@ -170,6 +171,7 @@ class Row:
     recipe: Recipe | None = None
     model: ModelSpec | None = None
     search: tuple[Setting, ...] = ()
+    search_part: Part | None = None
     planned: str | None = None
     untrained: str | None = None
     accept: Accept | None = None

@@ -106,6 +106,17 @@ def test_variants_step_as_the_released_code(variant, ratio, substeps):
     np.testing.assert_allclose(cell.step(x, h, dt).detach(), expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("variant", "mapped"),
+    [("ltc-2021", False), ("ncps", True), ("cfc-torch", False), ("cfc-tf", True)],
+)
+def test_variants_map_their_output_as_the_released_code(variant, mapped):
+    cell = LTCCell(D, 5, **LTC_VARIANTS[variant])
+    assert {"a_out", "b_out"} & set(dict(cell.named_parameters())) == (
+        {"a_out", "b_out"} if mapped else set()
+    )
+
+
 @pytest.mark.parametrize("constraint", ["clip", "softplus-raw"])
 def test_ltc_equals_ncps(constraint):
     """ncps takes a gap per batch only correctly when it is one number."""

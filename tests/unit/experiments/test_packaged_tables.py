@@ -158,6 +158,10 @@ def test_settings_are_those_of_the_papers():
     assert (grown.curriculum[-1] + 14, grown.epochs) == (182, 100 * (len(grown.curriculum) + 1))
     assert (grown.select_by, grown.shuffle) == ("cross_entropy", False)
     assert [len(row.search) for row in load_experiment("gnode-figure-3").rows[:1]] == [9]
-    assert len(load_experiment("gnode-table-1").row("gru/speech").search) == 18
+    hundred = load_experiment("gnode-table-1").row
+    assert (len(hundred("gru/speech").search), hundred("gru/speech").search_part) == (18, None)
+    characters = hundred("gru/characters")
+    drops = [part.options for part in (characters.search_part, characters.part)]
+    assert drops == [{"drop": 0.3}, {"drop": 0.7}]
     slow = load_experiment("gnode-table-8").row("mgru").model.options
     assert (slow["tau"], slow["initial_state"]) == (100.0, "affine")

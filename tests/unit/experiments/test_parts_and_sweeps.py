@@ -209,6 +209,25 @@ def test_a_search_keeps_the_best_setting_and_repeats_it(tmp_path):
     assert "Learning curves" in page.read_text(encoding="utf-8")
 
 
+def test_a_search_on_other_data_repeats_the_best_setting_with_every_seed(tmp_path):
+    rows = copy.deepcopy(parsed()["row"][:1])
+    rows[0]["search"] = {**SEARCH, "options": {"sizes": [8, 4, 4]}}
+    experiment = built(row=rows)
+    gru, own = experiment.row("gru"), parsed()["part"][0]["options"]["sizes"]
+    grid = reproduce(
+        experiment, progress=False, results_dir=tmp_path / "results", runs_dir=tmp_path / "runs"
+    )
+    tried = [r for r in grid.records if r.config["dataset_options"]["sizes"] == [8, 4, 4]]
+    assert {r.config["recipe"]["lr"] for r in tried} == {1e-6, 0.03}
+    best = grid.setting(gru)
+    assert best.recipe.lr == min(tried, key=lambda r: r.valid).config["recipe"]["lr"]
+    found = grid.of(gru)
+    assert [r.seed for r in found] == [0, 1]
+    assert {r.config["recipe"]["lr"] for r in found} == {best.recipe.lr}
+    assert all(r.config["dataset_options"]["sizes"] == own for r in found)
+    assert (len(grid.records), grid.tried(gru)) == (4, 2)
+
+
 def record(experiment, lr, **scores):
     row = experiment.row("gru")
     setting = next(s for s in row.search if s.recipe.lr == lr)
