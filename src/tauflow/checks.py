@@ -29,6 +29,15 @@ def at_least(minimum: int, **named: int) -> int:
     return int(value)
 
 
+def seed_of_bits(bits: int, **named: int) -> int:
+    """Return the one named integer, or raise unless it is a seed from 0 to ``2**bits - 1``."""
+    at_least(0, **named)
+    name, value = _single(named)
+    if value >= 2**bits:
+        raise ArgumentError(f"{name} must be less than 2**{bits} = {2**bits}, got {value}.")
+    return int(value)
+
+
 def within(low: float, high: float, **named: float) -> float:
     """Return the one named number, or raise unless ``low <= number <= high``."""
     name, value = _single(named)

@@ -1,5 +1,6 @@
 """How every command ends when something is wrong: one message, no traceback, a non-zero code."""
 
+import errno
 import os
 import shlex
 import sys
@@ -26,9 +27,10 @@ class TauflowGroup(TyperGroup):
                 typer.echo(f"tauflow: {error}", err=True)
             raise SystemExit(1) from error
         except OSError as error:  # a folder that cannot be written, a full disk
-            if error.filename is None:
+            if error.errno in (None, errno.EPIPE):
                 raise
-            typer.echo(f"tauflow: {error.strerror}: {error.filename}", err=True)
+            where = "" if error.filename is None else f": {error.filename}"
+            typer.echo(f"tauflow: {error.strerror}{where}", err=True)
             raise SystemExit(1) from error
         except KeyboardInterrupt:
             typer.echo(f"\nStopped. {how_to_continue(sys.argv[1:])}", err=True)

@@ -103,7 +103,8 @@ def run(
     time: Annotated[str | None, _own("Column of times: numbers, or dates as 2024-05-31.")] = None,
     target: Annotated[str | None, _own("Column to predict; without it, the next row.")] = None,
     features: Annotated[
-        str | None, _own("Columns of inputs, separated by commas; by default all others.")
+        str | None,
+        _own('Columns of inputs, separated by commas ("a, b" is one name); by default all others.'),
     ] = None,
     kind: Annotated[
         str | None,
@@ -127,7 +128,9 @@ def run(
         str | None, _own("Column of what ids belong to; ids of a group stay in one part.")
     ] = None,
     sort: Annotated[bool, _own("Sort the rows of an id by time.", "--sort")] = False,
-    delimiter: Annotated[str | None, _own("Between cells; by default a comma.")] = None,
+    delimiter: Annotated[
+        str | None, _own("Between cells, such as ; or tab; by default a comma.")
+    ] = None,
 ) -> None:
     """Train one model on one data set, or on a CSV file of your own, and write a report."""
     from dataclasses import replace
@@ -170,7 +173,11 @@ def run(
     elif isinstance(source, Path):
         print_run(run_stored(source, model, **common))
     else:
-        print_run(run_csv(*source, model, delimiter=delimiter or ",", say=say, **common))
+        print_run(
+            run_csv(
+                *source, model, delimiter="," if delimiter is None else delimiter, say=say, **common
+            )
+        )
 
 
 @app.command()

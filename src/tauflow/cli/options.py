@@ -1,5 +1,6 @@
 """Read arguments: ``key=value``, spans of time, and what a table is."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,7 @@ def table_options(**given: Any) -> dict[str, Any]:
     """
     said = {name: value for name, value in given.items() if value is not None}
     if "features" in said:
-        said["features"] = tuple(
-            name.strip() for name in said["features"].split(",") if name.strip()
-        )
+        said["features"] = _names(said["features"])
     if "split" in said:
         try:
             said["split"] = tuple(float(part) for part in said["split"].split(","))
@@ -72,6 +71,22 @@ def table_options(**given: Any) -> dict[str, Any]:
                 f"--split {said['split']!r} is not three numbers. Write for example 0.7,0.15,0.15."
             ) from None
     return said
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas; one that holds a comma is in quotation marks.
+
+    Raises:
+        ArgumentError: a quotation mark is not closed.
+    """
+    try:
+        (row,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except csv.Error as error:
+        raise ArgumentError(
+            f"--features {text!r} is not a list of names ({error}). Write for example "
+            "'pulse,\"oxygen, blood\"'."
+        ) from error
+    return tuple(name.strip() for name in row if name.strip())
 
 
 def one_source(

@@ -8,9 +8,10 @@ from tauflow.checks import one_of
 
 from .card import TaskData
 from .own.build import build
+from .own.csv_sheet import read_sheet
 from .own.mask_inputs import with_mask_inputs
 from .own.options import BY_ID, SPLIT, TableOptions
-from .own.sheet import read_sheet, sheet_of
+from .own.sheet import sheet_of
 
 MISSING = ("observed", "inputs")
 
@@ -129,7 +130,7 @@ def read_csv(
         sort: whether to sort the rows of an id by time.
         scale: whether to scale features, and targets that are no classes, by the training part.
         missing: ``"observed"`` or ``"inputs"``.
-        delimiter: character between cells.
+        delimiter: character between cells; ``"tab"`` is one too.
 
     Raises:
         DataNotFoundError: there is no such file.

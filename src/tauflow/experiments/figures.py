@@ -172,10 +172,14 @@ def shared_legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
 
 @contextmanager
 def canvas_of(size: tuple[float, float]) -> Iterator["Canvas"]:
-    """Yield an empty figure of some width and height, in inches, in the style of the reports."""
+    """Yield an empty figure of some width and height, in inches, in the style of the reports.
+
+    Names of columns and units may hold any characters: none of them is read as a formula.
+    """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with styled():
+    with styled(), rc_context({"text.parse_math": False}):
         yield Figure(figsize=size, layout="constrained")
 
 

@@ -10,7 +10,8 @@ __all__ = ["LOCK_FILE", "locked"]
 
 _ADVICE = (
     "Wait until it ends, or stop it: every finished epoch is kept. To run several models at a "
-    "time, give one command with --jobs; for something else, choose another folder with --runs."
+    "time, give one 'tauflow reproduce' with --jobs; for something else, choose another folder "
+    "with --runs."
 )
 
 

@@ -11,7 +11,7 @@ from tauflow.data.own.mask_inputs import with_mask_inputs
 from tauflow.data.own.options import TableOptions
 from tauflow.data.store import sha256_of
 from tauflow.data.tables import load_csv
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.models import WholeModelEntry, model_entry
 from tauflow.training.recipe import Recipe
 
@@ -61,6 +61,11 @@ def run_csv(
     """
     model_entry(model)  # refuse an unknown name before data are loaded
     spec = ModelSpec(model, hidden_size, options=dict(options or {}))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(
+            f"{path} is no regular file: it can be read once, and a run is told by the content of "
+            "its data. Write them to a file first."
+        )
     plain = load_csv(path, table, delimiter=delimiter)
     _refuse_foresight(spec, plain)
     data = plain if _uses_observed(model) else with_mask_inputs(plain)

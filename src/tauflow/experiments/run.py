@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tauflow.checks import seed_of_bits
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
@@ -310,7 +311,7 @@ def execute(
         The record and the model, which holds the selected weights.
     """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    torch.manual_seed(job.seed)
+    torch.manual_seed(seed_of_bits(64, seed=job.seed))
     model = build_model(job.model, data)
     trained = train(
         model,

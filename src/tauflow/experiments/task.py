@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -177,26 +176,38 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
     Raises:
         CheckpointError: there is no run to resume.
     """
-    taken: Path | None = None
-    for number in count(1):
-        directory = base if number == 1 else base.with_name(f"{base.name}-{number}")
-        if resume and not directory.exists():
-            break
-        try:
-            directory.mkdir(parents=True, exist_ok=resume)
-        except FileExistsError:
-            continue
-        if not resume:
-            return directory
-        taken = directory
-    if taken is None:
-        others = sorted(path.name for path in base.parent.glob("*")) or ["none"]
+    beside = sorted(path.name for path in base.parent.glob("*"))
+    taken = [number for name in beside if (number := _number_in(name, base.name)) is not None]
+    latest = max(taken, default=0)  # of those in between some may have been removed
+    if resume and latest:
+        return _numbered(base, latest)
+    if resume:
         raise CheckpointError(
             f"there is no run with these arguments to resume in {base.parent} (there: "
-            f"{', '.join(others)}). Give the arguments of the run that was stopped, or leave out "
-            "--resume to start a new one."
+            f"{', '.join(beside) or 'none'}). Give the arguments of the run that was stopped, or "
+            "leave out --resume to start a new one."
         )
-    return taken
+    while True:
+        latest += 1
+        try:
+            _numbered(base, latest).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return _numbered(base, latest)
+
+
+def _numbered(base: Path, number: int) -> Path:
+    return base if number == 1 else base.with_name(f"{base.name}-{number}")
+
+
+def _number_in(name: str, base: str) -> int | None:
+    """Return which run a folder is of those whose first is called ``base``, if it is one."""
+    if name == base:
+        return 1
+    number = name.removeprefix(f"{base}-")
+    if name == number or not number.isdecimal() or int(number) < 2:
+        return None
+    return int(number)
 
 
 def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:

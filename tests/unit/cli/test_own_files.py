@@ -1,7 +1,9 @@
 """``tauflow run --csv``: a signal that can be learned is learned, and errors are one message."""
 
 import csv
+import errno
 import json
+import os
 import re
 
 import numpy as np
@@ -97,6 +99,7 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
         (["pendulum", "--split-by", "time"], "--split-by is for a file of your own"),
         ([*SAID, "--split", "a,b"], "is not three numbers"),
         ([*SAID, "--features", "a,c"], "has no column 'c'"),
+        ([*SAID, "--features", 'a,"c'], "is not a list of names"),
         ([*SAID, "--model", "lstn"], "Did you mean 'lstm'"),
         ([*SAID, "--features", "a", "--model", "rnn-vae"], "would see the row that it is to"),
         (
@@ -119,6 +122,30 @@ def test_other_names_and_delimiters(call, visits):
     output = call("run", *words, "--epochs", 1, "--model", "elman").output
     assert "runs/my-visits-2024-/elman" in output
     assert "80 ids: 48 for training, 0 for validation, 32 for the test" in output
+
+
+def test_names_that_look_like_formulas_or_hold_commas(call, visits):
+    renamed = visits.read_text("utf-8").replace("a,b,died,level", '"a, in",b,died,cost$^$', 1)
+    visits.write_text(renamed, "utf-8")
+    words = ["--features", 'b,"a, in"', "--target", "cost$^$", "--time-unit", "1$^$"]
+    output = call("run", *SAID, *words, "--epochs", 1, "--hidden-size", 2, "--model", "gru").output
+    report = re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
+    assert "cost$^$" in (visits.parent / report).read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_are_refused_before_they_are_read(call, tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "is no regular file" in call("run", "--csv", "pipe.csv", "--id", "a", code=1).stderr
+
+
+def test_a_full_disk_is_one_message(call, visits, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    run = call("run", *SAID, "--features", "a,b", "--epochs", 1, "--hidden-size", 2, code=1)
+    assert re.search(r"^tauflow: No space left on device: runs/.+$", run.stderr, re.MULTILINE)
 
 
 def test_ids_of_a_group_stay_in_one_part(call, visits):

@@ -20,6 +20,12 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b
         (changed("a", 0, "inf"), "row 2, column 'a' holds 'inf', expected a finite"),
         (changed("a", 0, 10**400), "row 2, column 'a' holds '1000000.*expected a finite"),
         (changed("a", 0, "1_0"), "row 2, column 'a' holds '1_0', expected a finite"),
+        (changed("a", 5, "TRUE"), "row 7, column 'a' holds 'TRUE', expected a finite"),
+        (changed("a", 2, "1.8e308"), "row 4, column 'a' holds '1.8e308', expected a finite"),
+        (
+            changed("a", 2, 1.7e308),
+            r"row 4, column 'a' holds '1.7e\+308', .* up to 3.4e\+38, the la",
+        ),
         (changed("patient", 3, None), "row 5, column 'patient' is empty, expected an id"),
         ({"a": [None] * 36}, "feature 'a' has no value in the table"),
         ({"died": [None] * 36}, "column 'died' is empty in every row"),
@@ -72,6 +78,10 @@ def test_unknown_names(options, message):
         ({"split": (0.8, 0.2, 0.0)}, "must leave something for training and test"),
         ({"split": (0.8, -0.2, 0.4)}, "split must be a number of 0 or more"),
         ({"split_seed": -1}, "split_seed must be at least 0"),
+        ({"split_seed": 2**32}, r"split_seed must be less than 2\*\*32 = 4294967296"),
+        ({"id": 0}, r"column of the id must be named by text, got 0 \(int\).* is '0' here"),
+        ({"id": ["patient"]}, "column of the id must be named by text"),
+        ({"features": ["a", 5]}, "column of the feature must be named by text, got 5"),
     ],
 )
 def test_options_that_contradict_each_other(options, message):
@@ -136,6 +146,12 @@ def test_an_empty_table():
         (b"id;a\n1;2\n", "its cells seem to be separated by ';'"),
         (b"id,\n1,2\n", "row 1: column 2 has no name"),
         (b"id,a\n1,\xff\n", "is not text in UTF-8"),
+        (b'id,a\n1,2\n1,"3 mm" x\n1,2\n', "row 3 is not CSV .*quotation mark"),
+        (b'id,a\n1,2\n1,"3 mm\n1,2\n', "row 3 is not CSV .*quotation mark"),
+        (
+            b'id,n,a\n1,x,2\n1,"3 mm,2\n2,x,2\n2,4",2\n1,x,3\n',
+            "row 3 holds 3 lines.*swallowed rows",
+        ),
     ],
 )
 def test_files_that_are_no_table(tmp_path, content, message):
@@ -161,8 +177,28 @@ def test_other_delimiters_and_byte_order_marks(tmp_path):
     file = write(tmp_path / "visits.csv", visits(), delimiter=";")
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert read_csv(file, delimiter=";", **SAID).sizes == (8, 2, 2)
-    with pytest.raises(ArgumentError, match="delimiter must be a single character"):
-        read_csv(file, delimiter="tab", **SAID)
+    with pytest.raises(ArgumentError, match="delimiter must be a single character, or 'tab'"):
+        read_csv(file, delimiter=";;", **SAID)
+    with pytest.raises(ArgumentError, match=r"must be a single character.*got ''"):
+        read_csv(file, delimiter="", **SAID)
+
+
+def test_tabs_are_named_as_the_message_says(tmp_path):
+    file = write(tmp_path / "visits.tsv", visits(), delimiter="\t")
+    with pytest.raises(DataError, match=r"delimiter='\\t' \(--delimiter '\\t'\)"):
+        read_csv(file, **SAID)
+    for delimiter in ("\t", "\\t", "tab"):
+        assert read_csv(file, delimiter=delimiter, **SAID).sizes == (8, 2, 2)
+
+
+def test_quoted_cells_may_hold_line_breaks_and_commas(tmp_path):
+    file = write(tmp_path / "visits.csv", visits(note=["one, two,\nthree", 'a "b"', "c"] * 12))
+    assert read_csv(file, **SAID).sizes == (8, 2, 2)
+
+
+def test_columns_whose_names_hold_commas_are_told_apart():
+    with pytest.raises(UnknownNameError, match="Its columns: patient, hours, a, b, died, 'c, d'"):
+        from_table(visits(**{"c, d": [0.0] * 36}), **{**SAID, "id": "nobody"})
 
 
 def test_a_feature_that_the_training_part_lacks():

@@ -33,6 +33,11 @@ def test_the_same_rows_give_the_same_inputs(tmp_path, missing, target):
     assert torch.equal(sequences_like(data, file)[1].x, batch.x)
 
 
+def test_what_is_no_data():
+    with pytest.raises(ArgumentError, match="what from_table or read_csv returned, got int"):
+        sequences_like(5, visits())
+
+
 def test_sequences_of_any_length_are_scaled_by_the_old_table():
     data = from_table(visits(), target="died", **SAID)
     new = {"patient": ["x", "y", "x"], "hours": [1.0, 2.0, 4.0], "a": [1.0, 2.0, 3.0]}

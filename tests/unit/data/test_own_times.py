@@ -112,6 +112,24 @@ def test_numbers_that_are_no_dates_stay_numbers(times):
     assert gaps(from_table(visits(hours=times * 12), **SAID)) == pytest.approx(want)
 
 
+@pytest.mark.parametrize("written", [int, str, np.int64])
+def test_whole_numbers_of_nanoseconds_keep_their_digits(written):
+    late = [written(1_700_000_000_000_000_000 + step) for step in (0, 100, 1100)]
+    assert gaps(from_table(visits(hours=late * 12), **SAID)) == [0, 100, 1000]
+
+
+def test_dates_keep_their_nanoseconds():
+    stamps = [f"2024-02-28T12:00:00.{digits}" for digits in ("000000000", "0000015", "000004000")]
+    for ending in ("", "Z", "+02:00"):
+        data = from_table(
+            visits(hours=[stamp + ending for stamp in stamps] * 12), time_unit="ms", **SAID
+        )
+        assert gaps(data) == pytest.approx([0, 1.5e-3, 2.5e-3], rel=1e-6)
+    frame = frame_of(stamps)
+    frame["hours"] = pandas.to_datetime(frame["hours"]).dt.tz_localize("Europe/Berlin")
+    assert gaps(from_table(frame, time_unit="ms", **SAID)) == pytest.approx([0, 1.5e-3, 2.5e-3])
+
+
 def test_small_gaps_survive_large_times():
     late = [1.7e9, 1.7e9 + 0.25, 1.7e9 + 0.5]
     assert gaps(from_table(visits(hours=late * 12), **SAID)) == [0, 0.25, 0.25]

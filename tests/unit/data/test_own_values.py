@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from own_tables import NAN, by_id, unpadded, visits, write
 
 from tauflow.data import from_table, read_csv
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TimeError
 
 COLUMNS = {"id": "patient", "time": "hours"}
 # Ids of one, two and three rows, scattered over the table; a value, a target and a label missing.
@@ -246,3 +246,25 @@ def from_rows(rows):
     columns = dict(zip(("who", "t", "a", "y"), map(list, zip(*rows, strict=True)), strict=True))
     said = {"target": "y", "task": "regression", "per_step": True}
     return from_table(columns, id="who", time="t", **said)
+
+
+def test_whole_numbers_of_any_size_are_classes_of_their_own():
+    codes = [2**53, 2**53, 2**53, 2**53 + 1, 2**53 + 1, 2**53 + 1] * 6
+    for cells in (codes, [str(code) for code in codes]):
+        data = from_table(
+            visits(died=cells), id="patient", time="hours", target="died", features=["a"]
+        )
+        assert data.table.outputs == ("9007199254740992", "9007199254740993")
+
+
+def test_masked_entries_are_missing():
+    numbers, mask = np.arange(36.0), np.arange(36) % 7 == 3
+    said = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
+    want = from_table(visits(a=np.where(mask, NAN, numbers)), **said)
+    for values in (numbers, numbers.astype(int)):
+        data = from_table(visits(a=np.ma.masked_array(values, mask=mask)), **said)
+        assert torch.equal(data.train.observed, want.train.observed)
+        assert torch.equal(data.train.x, want.train.x)
+    hours = np.ma.masked_array(np.tile(np.arange(3), 12).astype("datetime64[h]"), mask=mask)
+    with pytest.raises(TimeError, match=r"row 3 \(counted from 0\), column 'hours' is empty"):
+        from_table(visits(hours=hours), **said)

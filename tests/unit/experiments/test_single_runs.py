@@ -64,6 +64,19 @@ def test_there_must_be_a_run_to_resume(tmp_path):
     assert choose_directory(tmp_path / "new", resume=False) == tmp_path / "new-2"
 
 
+def test_folders_that_were_removed_leave_no_doubt_about_the_latest(tmp_path):
+    made = [choose_directory(tmp_path / "run", resume=False) for _ in range(3)]
+    assert [path.name for path in made] == ["run", "run-2", "run-3"]
+    made[0].rmdir()
+    assert choose_directory(tmp_path / "run", resume=True) == made[2]
+    assert choose_directory(tmp_path / "run", resume=False) == tmp_path / "run-4"
+
+
+def test_seeds_have_an_end(tmp_path):
+    with pytest.raises(ArgumentError, match=r"seed must be less than 2\*\*64"):
+        short_run(tmp_path, seed=2**64)
+
+
 def test_unknown_names_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UnknownNameError, match="Did you mean 'gru'"):
         run_task("pendulum", "gruu", runs_dir=tmp_path / "runs")

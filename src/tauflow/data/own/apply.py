@@ -11,10 +11,11 @@ from tauflow.checks import positive
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, TimeError
 
+from .csv_sheet import read_sheet
 from .info import GAP_AHEAD, MEASURED, TableInfo
 from .scaling import Scaling
 from .sequences import Sequences, sequences_of
-from .sheet import Bools, Floats, read_sheet, sheet_of
+from .sheet import Bools, Floats, sheet_of
 from .times import read_times
 
 
@@ -25,7 +26,8 @@ def sequences_like(
 
     Columns, units and scales are those of ``data``; a column of targets or of groups is neither
     needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of
-    next-step prediction all rows are there, the last one too.
+    next-step prediction all rows are there, the last one too; where the rows of ``data`` are all as
+    far apart, so far ahead is what the model predicts, however far apart those of ``table`` are.
 
     Args:
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
@@ -42,6 +44,10 @@ def sequences_like(
         ArgumentError: ``data`` are not a table's, or ``ahead`` is missing or not needed.
         UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
+    if not isinstance(data, TaskData):
+        raise ArgumentError(
+            f"data must be what from_table or read_csv returned, got {type(data).__name__}."
+        )
     info = data.table
     if info is None:
         raise ArgumentError(

@@ -208,7 +208,8 @@ def _with_targets(goal: Goal, sequences: Sequences, given: Sequences) -> Goal:
     if not keep.any():
         raise DataError("no row has a target. Check the column of the target.")
     left = sequences.kept(keep)
-    dropped = [name for name in given.ids if name not in set(left.ids)]
+    remaining = set(left.ids)
+    dropped = [name for name in given.ids if name not in remaining]
     notes = list(goal.notes)
     if dropped:
         notes.append(f"{len(dropped)} ids have no target and are left out: {some(dropped)}.")

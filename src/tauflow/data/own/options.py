@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tauflow.checks import at_least, boolean, one_of
+from tauflow.checks import boolean, one_of, seed_of_bits
 from tauflow.errors import ArgumentError
 
 from .parts import fractions_of
@@ -77,7 +77,7 @@ class TableOptions:
             boolean(per_step=self.per_step)
         boolean(sort=self.sort)
         boolean(scale=self.scale)
-        at_least(0, split_seed=self.split_seed)
+        seed_of_bits(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
         fractions_of(self.split)
         if self.time is None and (self.time_unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")

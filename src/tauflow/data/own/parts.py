@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.checks import at_least, within
+from tauflow.checks import within
 from tauflow.errors import ArgumentError, DataError
 
 Indices = NDArray[np.int64]
@@ -71,7 +71,7 @@ def split_ids(
     Raises:
         DataError: there are too few ids.
     """
-    rng = np.random.RandomState(at_least(0, seed=seed))
+    rng = np.random.RandomState(seed)
     count = len(ids)
     drawn = np.argsort(np.array(ids))[rng.permutation(count)]
     for_test = max(1, round(split[2] * count))

@@ -73,10 +73,12 @@ def scale_features(
     empty = np.isnan(chosen).all(axis=0)
     if empty.any():
         place = int(np.argmax(empty))
-        where = "the table" if np.isnan(values[:, place]).all() else "the training part"
+        nowhere = np.isnan(values[:, place]).all()
+        where = "the table" if nowhere else "the training part"
         raise DataError(
             f"feature {features[place]!r} has no value in {where}, so that nothing can be "
-            f"learned of it. Leave it out of the features, or split {otherwise}."
+            f"learned of it. Leave it out of the features"
+            f"{'.' if nowhere else f', or split {otherwise}.'}"
         )
     return scaling_of(chosen, wanted=wanted)
 

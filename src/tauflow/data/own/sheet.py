@@ -1,23 +1,23 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.errors import ArgumentError, DataError, DataNotFoundError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.registry import nearest
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
 _NAN_WORDS = frozenset({"nan", "+nan", "-nan"})  # in lower case: all that float() reads as NaN
 TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
-_SHOWN = 40
+_LARGEST = float(np.finfo(np.float32).max)
+SHOWN = 40
+"""How many characters of a cell a message shows."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -43,11 +43,23 @@ class Sheet:
         return len(self.numbers_of_rows)
 
     def check_name(self, column: str, role: str) -> str:
-        """Return a column's name, or raise :class:`UnknownNameError` if there is none."""
+        """Return a column's name.
+
+        Raises:
+            ArgumentError: it is no text, as the names of columns are.
+            UnknownNameError: there is no such column.
+        """
+        if not isinstance(column, str):
+            raise ArgumentError(
+                f"the column of the {role} must be named by text, got {column!r} "
+                f"({type(column).__name__}). A column that is called {column!r} is "
+                f"{str(column)!r} here."
+            )
         if column not in self.columns:
+            names = (repr(name) if "," in name else name for name in self.columns)
             raise UnknownNameError(
                 f"{self.where} has no column {column!r} ({role}).{nearest(column, self.columns)} "
-                f"Its columns: {', '.join(self.columns)}."
+                f"Its columns: {', '.join(names)}."
             )
         return column
 
@@ -73,26 +85,29 @@ class Sheet:
         return np.array([_is_missing(value) for value in values.tolist()], np.bool_)
 
     def numbers(self, column: str) -> Floats:
-        """Return a column as finite numbers, NaN where it has no value, (R,).
+        """Return a column as numbers, NaN where it has no value, (R,).
+
+        Truth values are numbers in a column of nothing else: TRUE among measurements is a mistake.
 
         Raises:
-            DataError: a cell is not a finite number, or the column holds dates or durations.
+            DataError: a cell is not a finite number of single precision, or the column holds dates
+                or durations.
         """
         self.refuse_moments(column)
         values, missing = self.columns[column], self.missing(column)
         if values.dtype.kind in "biuf":
             found = values.astype(np.float64)
         else:
-            absent = missing.tolist()
-            numbers = [
-                math.nan if none else as_number(value)
-                for value, none in zip(values.tolist(), absent, strict=True)
-            ]
+            pairs = list(zip(values.tolist(), missing.tolist(), strict=True))
+            logical = all(none or truth(value) is not None for value, none in pairs)
+            number_in = truth if logical else as_number
+            numbers = [math.nan if none else number_in(value) for value, none in pairs]
             if None in numbers:
                 raise self._no_number(numbers.index(None), column)
             found = np.array(numbers, np.float64)
-        if np.isinf(found).any():
-            raise self._no_number(int(np.argmax(np.isinf(found))), column)
+        large = np.abs(found) > _LARGEST
+        if large.any():
+            raise self._no_number(int(np.argmax(large)), column)
         return found
 
     def refuse_moments(self, column: str) -> None:
@@ -124,17 +139,19 @@ class Sheet:
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
         if isinstance(value, str) and "," in value and as_number(value.replace(",", ".")):
             advice = "Write decimals with a point."
+        expected = "a finite number"
+        number = as_number(value)
+        if number is not None and math.isfinite(number):
+            expected += f" up to {_LARGEST:.2g}, the largest in single precision"
+            advice = "Divide the column by a number; if it means a missing value, leave it empty."
         return DataError(
-            f"{self.cell(row, column)} holds {str(value)[:_SHOWN]!r}, expected a finite number. "
-            f"{advice}"
+            f"{self.cell(row, column)} holds {str(value)[:SHOWN]!r}, expected {expected}. {advice}"
         )
 
 
 def as_number(value: Any) -> float | None:
     """Return the number in a cell, ``None`` if there is another thing in it."""
     if isinstance(value, str):
-        if value in TRUTH_WORDS:
-            return TRUTH_WORDS[value]
         if "_" in value:  # Python's own separator of digits, and nobody else's
             return None
     elif isinstance(value, np.datetime64 | np.timedelta64 | complex):
@@ -143,6 +160,24 @@ def as_number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):  # the last one of very large integers
         return None
+
+
+def exact_number(value: Any) -> float | int | None:
+    """Return the number in a cell, a whole one with all its digits."""
+    number = as_number(value)
+    if number is None or not number.is_integer():
+        return number
+    try:
+        return int(value)
+    except ValueError:  # of text such as 1e3
+        return int(number)
+
+
+def truth(value: Any) -> float | None:
+    """Return 1 or 0 for a truth value or its word, ``None`` for another thing."""
+    if isinstance(value, str):
+        return TRUTH_WORDS.get(value)
+    return float(value) if isinstance(value, bool) else None
 
 
 def _is_missing(value: Any) -> bool:
@@ -169,7 +204,7 @@ def sheet_of(table: Any) -> Sheet:
             f"table must be a pandas DataFrame, or a mapping of column names to arrays, with at "
             f"least one column, got {type(table).__name__}. Read a file with tauflow.data.read_csv."
         )
-    _check_unique("the table", [str(name) for name in names])
+    check_unique("the table", [str(name) for name in names])
     columns = {str(name): _column(str(name), table[name]) for name in names}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -182,6 +217,8 @@ def sheet_of(table: Any) -> Sheet:
 
 
 def _column(name: str, values: Any) -> NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        values = _masked(values)
     array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.ndim != 1:
         raise ArgumentError(
@@ -195,71 +232,20 @@ def _column(name: str, values: Any) -> NDArray[Any]:
     return cells
 
 
-def read_sheet(path: Path, delimiter: str = ",") -> Sheet:
-    """Read a CSV file in UTF-8 whose first row names the columns.
-
-    Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count.
-
-    Raises:
-        ArgumentError: the delimiter is not a single character.
-        DataNotFoundError: there is no such file.
-        DataError: the file is no such table.
-    """
-    if len(delimiter) != 1:
-        raise ArgumentError(f"delimiter must be a single character, got {delimiter!r}.")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter)]
-    except (FileNotFoundError, IsADirectoryError) as error:
-        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
-        hint = nearest(path.name, [other.name for other in beside if other.is_file()])
-        raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
-    except csv.Error as error:
-        raise DataError(f"{path} is not a CSV file ({error}). Save it as CSV UTF-8.") from error
-    filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
-    if len(filled) < 2:
-        raise DataError(f"{path} holds no rows below the row of column names. Add some.")
-    header = filled[0][1]
-    _check_header(path, header, delimiter)
-    for number, row in filled[1:]:
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}, row {number} has {len(row)} cells, but there are {len(header)} columns "
-                f"({_listed(header)}). Correct the row; a text that holds {delimiter!r} needs "
-                "quotation marks."
-            )
-    columns = {}
-    for place, name in enumerate(header):
-        columns[name] = np.empty(len(filled) - 1, object)
-        columns[name][:] = [row[place] for _, row in filled[1:]]
-    numbers = np.array([number for number, _ in filled[1:]], np.int64)
-    return Sheet(str(path), columns, numbers)
+def _masked(values: Any) -> NDArray[Any]:
+    """Return an array of NumPy's with a mask as one whose masked entries are missing values."""
+    if values.dtype.kind in "mM":
+        undated: NDArray[Any] = values.filled(np.array("NaT", values.dtype))
+        return undated
+    cells = np.empty(values.shape, object)
+    cells[...] = values.tolist()  # None where masked
+    return cells
 
 
-def _check_header(path: Path, header: Sequence[str], delimiter: str) -> None:
-    if len(header) == 1:
-        other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
-        if other is not None:
-            raise DataError(
-                f"{path} has the single column {header[0][:_SHOWN]!r}: its cells seem to be "
-                f"separated by {other!r}. Pass it as the delimiter."
-            )
-    if "" in header:
-        raise DataError(
-            f"{path}, row 1: column {header.index('') + 1} has no name. Give it one, or remove it."
-        )
-    _check_unique(f"{path}, row 1", header)
-
-
-def _check_unique(where: str, names: Sequence[str]) -> None:
+def check_unique(where: str, names: Sequence[str]) -> None:
+    """Raise :class:`ArgumentError` if two columns have one name."""
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise ArgumentError(
             f"{where}: several columns are called {twice[0]!r}. Give each a name of its own."
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names if len(names) < 12 else [*names[:3], "...", names[-1]])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from tauflow.checks import one_of
 from tauflow.errors import ArgumentError, DataError
 
 from .sequences import Sequences, some
-from .sheet import TRUTH_WORDS, Bools, Floats, Sheet, as_number
+from .sheet import Bools, Floats, Sheet, exact_number, truth
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
 TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
@@ -69,12 +70,13 @@ def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
         raise DataError(
             f"{sheet.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
         )
-    if all(isinstance(value, bool) or value in TRUTH_WORDS for value in different):
-        return "truth values", len({as_number(value) for value in different})
-    numbers = {as_number(value) for value in different}
+    truths = {truth(value) for value in different}
+    if None not in truths:
+        return "truth values", len(truths)
+    numbers = {exact_number(value) for value in different}
     if None in numbers:
         return "texts", len(different)
-    whole = all(number is not None and number.is_integer() for number in numbers)
+    whole = all(isinstance(number, int) for number in numbers)
     return "whole numbers" if whole else "numbers", len(numbers)
 
 
@@ -93,11 +95,9 @@ def read_target(sheet: Sheet, column: str, task: str) -> Target:
     known = np.flatnonzero(~missing)
     every = sheet.cells(column)
     cells = [every[row] for row in known]
-    if kind == "texts":
-        keys: list[str] | list[float | None] = [str(cell) for cell in cells]
-    else:
-        keys = [as_number(cell) for cell in cells]
-    different, codes = np.unique(np.array(keys), return_inverse=True)
+    keys = np.empty(len(cells), object)  # which holds whole numbers of any size
+    keys[:] = [_key(cell, kind) for cell in cells]
+    different, codes = np.unique(keys, return_inverse=True)
     if len(different) < 2:
         raise DataError(
             f"{sheet.where}: column {column!r} holds {str(cells[0])!r} in every row: there is only "
@@ -108,13 +108,15 @@ def read_target(sheet: Sheet, column: str, task: str) -> Target:
     return Target(found, ~missing, tuple(_class_name(value, kind) for value in different))
 
 
-def _class_name(value: object, kind: str) -> str:
+def _key(cell: Any, kind: str) -> str | float | None:
+    """Return what tells a cell's class from the others."""
     if kind == "texts":
-        return str(value)
-    number = float(str(value))
-    if kind == "truth values":
-        return str(bool(number))
-    return str(int(number)) if number.is_integer() else repr(number)
+        return str(cell)
+    return truth(cell) if kind == "truth values" else exact_number(cell)
+
+
+def _class_name(value: object, kind: str) -> str:
+    return str(bool(value)) if kind == "truth values" else str(value)
 
 
 def is_per_step(

@@ -1,5 +1,6 @@
 """Times of a table: numbers as they are, dates in a unit of choice."""
 
+import re
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tauflow.errors import TimeError, UnknownNameError
 from tauflow.registry import nearest
 
-from .sheet import Floats, Sheet, as_number
+from .sheet import Floats, Sheet, as_number, exact_number
 
 DEFAULT_UNIT = "hours"
 UNITS = {
@@ -31,6 +32,9 @@ _EXPECTED = "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00"
 _BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
 _YEARS = range(1900, 2101)
+_NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
+_EXACT = 2**53
+"""Whole numbers beyond it are not all numbers of double precision."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = Fal
     """Return the times of a column.
 
     Dates are converted to the unit, by default hours, and counted from the earliest. Numbers stay
-    as they are; for them the unit is a name only, by default the column's.
+    as they are, but for whole ones too large for double precision, such as nanoseconds since 1970,
+    which are counted from the smallest; for them the unit is a name only, by default the column's.
 
     Args:
         sheet: the table.
@@ -112,13 +117,14 @@ def _unit_in(column: str) -> str:
 
 
 def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
-    if values.dtype.kind != "O":
-        found = values.astype(np.float64)
-    else:
-        numbers = [as_number(value) for value in values]
-        if None in numbers:
-            raise _no_time(sheet, column, numbers.index(None), "a number, as in the first row")
-        found = np.array(numbers, np.float64)
+    numbers = [exact_number(value) for value in values.tolist()]
+    if None in numbers:
+        raise _no_time(sheet, column, numbers.index(None), "a number, as in the first row")
+    whole = [number for number in numbers if isinstance(number, int)]
+    if len(whole) == len(numbers) and max(map(abs, whole)) > _EXACT:
+        earliest = min(whole)
+        numbers = [number - earliest for number in whole]
+    found = np.array(numbers, np.float64)
     if not np.isfinite(found).all():
         row = int(np.argmax(~np.isfinite(found)))
         raise _no_time(sheet, column, row, "a finite number")
@@ -152,8 +158,9 @@ def _is_bare_date(number: float) -> bool:
 
 def _moments(sheet: Sheet, column: str, values: NDArray[Any]) -> NDArray[np.datetime64]:
     moments: list[datetime] = []
+    finer = np.zeros(len(values), "timedelta64[ns]")
     for row, value in enumerate(values):
-        moment = _moment(value)
+        moment, finer[row] = _moment(value)
         if moment is None:
             raise _no_time(sheet, column, row, _EXPECTED)
         if moments and (moment.tzinfo is None) != (moments[0].tzinfo is None):
@@ -162,21 +169,25 @@ def _moments(sheet: Sheet, column: str, values: NDArray[Any]) -> NDArray[np.date
             )
         moments.append(moment)
     plain = [m if m.tzinfo is None else m.astimezone(timezone.utc) for m in moments]
-    return np.array([moment.replace(tzinfo=None) for moment in plain], "datetime64[us]")
+    found = np.array([moment.replace(tzinfo=None) for moment in plain], "datetime64[us]")
+    return found + finer if finer.any() else found
 
 
-def _moment(value: Any) -> datetime | None:
+def _moment(value: Any) -> tuple[datetime | None, int]:
+    """Return a date to the microsecond, ``None`` if it is none, and nanoseconds to add."""
     if isinstance(value, datetime):
-        return value
+        return value, getattr(value, "nanosecond", 0)  # which pandas' dates have
     if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)
+        return datetime(value.year, value.month, value.day), 0
     if not isinstance(value, str):
-        return None
+        return None, 0
     text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+    digits = _NANOSECONDS.search(text)
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(_NANOSECONDS.sub("", text))
     except ValueError:
-        return None
+        return None, 0
+    return moment, int(digits[0].ljust(3, "0")) if digits else 0
 
 
 def _no_time(sheet: Sheet, column: str, row: int, expected: str) -> TimeError:
