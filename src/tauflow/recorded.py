@@ -19,6 +19,11 @@ def changed_options(instance: Any) -> str:
     return ", ".join(shown)
 
 
+def python_number(value: Any) -> Any:
+    """Return a NumPy number as Python's, which is as good and which JSON knows; others as is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 class RecordedMeta(ABCMeta):
     """Metaclass that stores every constructor argument, defaults included, in ``options``.
 
@@ -38,7 +43,5 @@ class RecordedMeta(ABCMeta):
                 options.update(value)
             else:
                 options[name] = value
-        # A NumPy number is as good as Python's, but JSON does not know it.
-        options = {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
-        instance.options = options
+        instance.options = {name: python_number(value) for name, value in options.items()}
         return instance

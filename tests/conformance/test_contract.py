@@ -7,6 +7,7 @@ from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from variants import NAMES, B, D, T, model
 
+import tauflow
 from tauflow.cells.catalog import MODELS
 from tauflow.sequence import RNN
 
@@ -275,6 +276,20 @@ def test_compiles_in_one_graph(name):
     rnn, (x, dt) = model(name), sequences()
     compiled = torch.compile(rnn, backend="eager", fullgraph=True)
     same(compiled(x, dt=dt)[0], rnn(x, dt=dt)[0])
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("kind", [tauflow.LSTM, tauflow.GRU, tauflow.Elman])
+def test_gated_cells_train_compiled(kind):
+    """Torch's fused operators are served by other ones than in eager mode."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    rnn, x = kind(3, 5), torch.randn(2, 4, 3)  # in float32, which has operators of its own
+    parameters = list(rnn.parameters())
+    want = torch.autograd.grad(rnn(x)[0].square().sum(), parameters)
+    compiled = torch.compile(rnn, backend="aot_eager")
+    found = torch.autograd.grad(compiled(x)[0].square().sum(), parameters)
+    torch.testing.assert_close(found, want)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -213,3 +213,47 @@ def test_sequence_modules_take_the_kernels_by_themselves(name, options):
         (y.square().sum() + h.sum()).backward()
         results.append([y, h, *(p.grad for p in module.parameters() if p.grad is not None)])
     assert_close(*results)
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
+@pytest.mark.parametrize(
+    "name", ["cfc", "wired-cfc", "cfc-mmrnn", "ltc", "ltc-neuronal", "ct-rnn", "ode-lstm"]
+)
+def test_a_mask_that_is_filled_anew_changes_no_gradient(name, backend):
+    torch.manual_seed(0)
+    if backend == "torch" and name not in ("cfc", "ltc"):
+        pytest.skip("the backend 'torch' has other cells")
+    rnn = tauflow.build(name, 3, 6, backend=backend)
+    x, mask = torch.randn(2, 5, 3), torch.ones(2, 5, dtype=torch.bool)
+    mask[0, 2] = False
+    parameters = list(rnn.parameters())
+    want = torch.autograd.grad(rnn(x, mask=mask)[0].square().sum(), parameters, allow_unused=True)
+    loss = rnn(x, mask=mask)[0].square().sum()
+    mask.fill_(False)
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for own, other in zip(found, want, strict=True):
+        assert (own is None) == (other is None)
+        assert own is None or torch.equal(own, other)
+
+
+@pytest.mark.parametrize("activation", ["lecun_tanh", "tanh", "sigmoid"])
+@pytest.mark.parametrize("size", [1e5, 1e9])
+def test_a_saturated_unit_has_no_slope(activation, size):
+    """Of features as large as seconds since 1970 any rest of a slope becomes a gradient."""
+    found = []
+    for backend in ("numba", "reference"):
+        torch.manual_seed(0)
+        rnn = tauflow.CfC(
+            3,
+            8,
+            backbone_units=16,
+            backbone_activation=activation,
+            activation=activation,
+            backend=backend,
+        )
+        x = torch.randn(4, 6, 3)
+        x[..., 2] = size
+        rnn(x)[0].square().sum().backward()
+        found.append([p.grad for p in rnn.parameters()])
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()))

@@ -85,7 +85,9 @@ class ExpRNNCell(AbstractGapFeatureCell):
     def Q(self) -> Float[Tensor, "N N"]:
         """The orthogonal matrix."""
         entries = torch.cat([self.S, -self.S, self.S.new_zeros(1)])
-        rotation: Tensor = torch.linalg.matrix_exp(entries[self.places])
+        matrix = entries[self.places]
+        single = torch.promote_types(matrix.dtype, torch.float32)  # half precision gives NaN
+        rotation: Tensor = torch.linalg.matrix_exp(matrix.to(single)).to(matrix.dtype)
         return rotation
 
     def hoist(

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
@@ -51,7 +51,7 @@ def save(module: nn.Module, path: _Path) -> None:
             "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
-    write_tensor_file(path, KIND, module.state_dict(), description)
+    write_tensor_file(path, KIND, {**module.state_dict(), **_constants(module)}, description)
 
 
 def load(path: _Path) -> Any:
@@ -74,14 +74,32 @@ def load(path: _Path) -> Any:
         module: nn.Module = rebuild(description)
     except TauflowError as error:
         raise ModelFileError(f"{path.name}: the module cannot be built: {error}") from error
+    constants = {name: c for name, c in _constants(module).items() if name in tensors}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if difference := _difference(_shapes(module), found):
+    expected = _shapes(module) | {name: tuple(c.shape) for name, c in constants.items()}
+    if difference := _difference(expected, found):
         raise ModelFileError(
             f"{path.name}: the tensors do not fit the {description['class']} described: "
             f"{difference}. Save the model anew with tauflow.save."
         )
+    for name in constants:
+        owner, _, attribute = name.rpartition(".")
+        setattr(module.get_submodule(owner), attribute, tensors.pop(name))
     module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
     return module
+
+
+def _constants(module: nn.Module) -> dict[str, Tensor]:
+    """Return the floating-point buffers that a state dict leaves out, as constructors make them.
+
+    Built anew they would have the default dtype, and its digits.
+    """
+    kept = module.state_dict()
+    return {
+        name: buffer
+        for name, buffer in module.named_buffers()
+        if name not in kept and buffer.is_floating_point()
+    }
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

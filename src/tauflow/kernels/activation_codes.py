@@ -12,21 +12,22 @@ TANH, IDENTITY, SIGMOID, RELU, HARDTANH, SILU, GELU = range(7)
 
 
 class Phi(NamedTuple):
-    """An activation; tanh is ``scale * tanh(rate * z)``, the others ignore the two numbers.
+    """An activation; tanh is ``scale * tanh(rate * z)``, the others ignore the rate.
 
-    The slope of the first three is ``slope0 + slope1 * y + slope2 * y^2`` in their value y.
+    The slope of the first three is ``base + factor * (scale - y) * (below + y)`` in their value y:
+    as a product it is exactly zero where y is saturated.
     """
 
     code: int
     scale: np.float32 = np.float32(1.0)
     rate: np.float32 = np.float32(1.0)
-    slope0: np.float32 = np.float32(1.0)
-    slope1: np.float32 = np.float32(0.0)
-    slope2: np.float32 = np.float32(0.0)
+    base: np.float32 = np.float32(0.0)
+    factor: np.float32 = np.float32(0.0)
+    below: np.float32 = np.float32(0.0)
 
     @property
     def has_quadratic_slope(self) -> bool:
-        """Whether the slope is the polynomial."""
+        """Whether the slope is that product."""
         return self.code <= SIGMOID
 
     @property
@@ -36,17 +37,15 @@ class Phi(NamedTuple):
 
 
 def _scaled_tanh(scale: float, rate: float) -> Phi:
-    numbers = (scale, rate, scale * rate, 0.0, -rate / scale)
+    numbers = (scale, rate, 0.0, rate / scale, scale)
     return Phi(TANH, *(np.float32(number) for number in numbers))
 
 
 _CODES: dict[Activation, Phi] = {
     torch.tanh: _scaled_tanh(1.0, 1.0),
     lecun_tanh: _scaled_tanh(1.7159, 0.666),
-    identity: Phi(IDENTITY),
-    torch.sigmoid: Phi(
-        SIGMOID, slope0=np.float32(0.0), slope1=np.float32(1.0), slope2=np.float32(-1.0)
-    ),
+    identity: Phi(IDENTITY, base=np.float32(1.0)),
+    torch.sigmoid: Phi(SIGMOID, factor=np.float32(1.0)),
     torch.relu: Phi(RELU),
     F.hardtanh: Phi(HARDTANH),
     F.silu: Phi(SILU),

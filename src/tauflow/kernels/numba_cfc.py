@@ -8,7 +8,7 @@ weights are left to one product over the whole sequence, after the loop.
 from .activation_codes import Phi
 from .cfc_arrays import Form, PureGradients
 from .numba_blas import matmul, set_blas_threads
-from .numba_cfc_math import activate, exp, sigmoid, times_slope
+from .numba_cfc_math import activate, exp, quadratic_slope, sigmoid, times_slope
 from .numba_math import FAST_SUMS, f4, inlined, kernel
 
 
@@ -187,12 +187,8 @@ def _gated_backward(form, values, delta, gradient, gaps, b, t):
     for j in range(n):
         left, right, p, pull = g[j], h[j], gate[j], gradient[j]
         turn = pull * (right - form.blend * left) * (p - p * p)
-        to_g[j] = (
-            pull
-            * (f4(1.0) - form.blend * p)
-            * (phi.slope0 + left * (phi.slope1 + left * phi.slope2))
-        )
-        to_h[j] = pull * p * (phi.slope0 + right * (phi.slope1 + right * phi.slope2))
+        to_g[j] = pull * (f4(1.0) - form.blend * p) * quadratic_slope(phi, left)
+        to_h[j] = pull * p * quadratic_slope(phi, right)
         to_a[j] = turn * elapsed
         to_b[j] = turn
 

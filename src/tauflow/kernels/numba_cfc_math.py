@@ -150,11 +150,17 @@ def _gelu(z, bias, slope, keep):
 
 
 @inlined
+def quadratic_slope(phi, y):
+    """Return the slope of phi where its value is ``y``, for those of which it is a polynomial."""
+    return phi.base + phi.factor * ((phi.scale - y) * (phi.below + y))
+
+
+@inlined
 def times_slope(phi, gradient, z, slope):
     """Multiply one row of gradients by the slope of phi where its value is ``z``."""
     if phi.code <= SIGMOID:
         for j in range(z.size):
-            gradient[j] *= phi.slope0 + z[j] * (phi.slope1 + z[j] * phi.slope2)
+            gradient[j] *= quadratic_slope(phi, z[j])
     elif phi.code == RELU:
         for j in range(z.size):
             gradient[j] = f4(0.0) if z[j] <= f4(0.0) else gradient[j]

@@ -1,9 +1,9 @@
 """What every numba kernel is built from: how it is compiled, and functions that LLVM vectorises.
 
-Single precision only. Numba's disk cache looks at the file of the kernel alone: after a change to
-this file, delete ``__pycache__/*.nbi``.
+Single precision only.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +35,18 @@ _P1, _P2, _P3, _P4, _P5 = (
 )
 
 _log = logging.getLogger("tauflow")
+_COMPILED = ("numba_*.py", "*_arrays.py", "activation_codes.py")
+
+
+def sources_digest(folder: Path) -> str:
+    """Return a digest of the files that compiled kernels may take functions and numbers from."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in _COMPILED for path in folder.glob(pattern)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+_SOURCES = sources_digest(Path(__file__).parent)
 
 
 def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST) -> Any:
@@ -45,7 +57,12 @@ def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls: it runs without the GIL and is cached on disk."""
+    """Compile a function that Python calls: it runs without the GIL and is cached on disk.
+
+    Numba's cache looks for changes in the kernel's own file alone, and would go on with functions
+    of other files as they were; so its files are named by what is in all of them.
+    """
+    function.__qualname__ += f"-{_SOURCES}"
     options = {"fastmath": FAST, "error_model": "numpy", "nogil": True}
     try:
         return numba.njit(cache=True, **options)(function)
@@ -60,7 +77,7 @@ def announce(what: str, *kernels: Any) -> None:
             continue
         folder = one.stats.cache_path
         stem = Path(one.py_func.__code__.co_filename).stem
-        if not folder or not any(Path(folder).glob(f"{stem}.{one.py_func.__name__}-*.nbi")):
+        if not folder or not any(Path(folder).glob(f"{stem}.{one.py_func.__qualname__}-*.nbi")):
             where = f"cached in {folder}" if folder else "no cache directory can be written"
             _log.info("compiling the %s kernels, once; %s", what, where)
             return

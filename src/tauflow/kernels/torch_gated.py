@@ -16,6 +16,8 @@ def gated_limits(call: KernelCall) -> str | None:
         return "torch's fused recurrent operators take no step mask"
     if under_transform(call):
         return "torch's fused recurrent operators do not run under torch.func transforms"
+    if torch.compiler.is_compiling() and isinstance(call.cell, LSTMCell):
+        return "torch's fused LSTM has no backward pass that the compiler can trace on the CPU"
     if call.x.shape[0] == 0:
         return "torch's fused recurrent operators need at least one sequence"
     return None

@@ -110,6 +110,8 @@ def prepare(
         mask = _mask_from_lengths(where, lengths, x, batched)
     elif mask is not None:
         mask = _checked_mask(where, batch(boolean_tensor(where, mask=mask)), steps)
+        if torch.is_grad_enabled():  # the caller may fill it anew before the backward pass
+            mask = mask.clone()
     gaps = _gaps(where, x, dt, t, mask, batched, goes_on)
     if mask is not None:
         # Padding may hold anything, NaN too, and must not reach values or gradients.
@@ -186,6 +188,8 @@ def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -
         raise DtypeError(
             f"{where}: lengths must be integers, one per sequence, got {lengths!r}."
         ) from error
+    if not counts.numel():  # of an empty list, which as a tensor is one of floats
+        counts = counts.long()
     if counts.is_floating_point() or counts.dtype is torch.bool:
         raise DtypeError(f"{where}: lengths has dtype {counts.dtype}, expected integers.")
     if not batched and counts.ndim == 0:

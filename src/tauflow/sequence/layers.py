@@ -16,6 +16,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .inputs import Lengths, SequenceInputs, autocasts, check_parameters, prepare, time_dtype
+from .reparametrised import recompute_parameters
 from .stream import Stream
 from .unroll import unroll
 
@@ -84,6 +85,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         self.projections = nn.ModuleList(
             nn.Linear(cell.output_size, proj_size, bias=False) for _ in self.cells if proj_size
         )
+        like = next(cell.parameters(), None)
+        if like is not None:  # what was built here goes where the given cell is, in its dtype
+            for part in (*self.cells[1:], *self.projections):
+                part.to(device=like.device, dtype=like.dtype)
 
     @property
     def cell(self) -> AbstractCell:
@@ -161,6 +166,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
                 f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
                 "in and drop observed, or append it to x as features."
             )
+        recompute_parameters(self.cells)
         starts = self._start_states(where, hx, inputs)
         y = inputs.x
         last: list[Tensor] = []

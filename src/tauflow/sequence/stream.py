@@ -1,15 +1,22 @@
 """A sequence module one sample at a time, for control loops."""
 
+from collections.abc import Callable
+from functools import cache
+from operator import is_
 from typing import TYPE_CHECKING, Any, overload
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError, DtypeError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
+
+from .reparametrised import recompute_parameters
 
 if TYPE_CHECKING:
     from .layers import SequenceModule
@@ -27,8 +34,8 @@ class Stream:
     Made by :meth:`SequenceModule.stream`. Step by step it gives what the module gives for the
     sequence so far. Nothing is recorded for gradients.
 
-    Parameters are packed once. An in-place change of one (an optimiser's step,
-    ``load_state_dict``) is noticed by the next :meth:`step`, which raises; :meth:`refresh` packs
+    Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
+    tensor in its place) is noticed by the next :meth:`step`, which raises; :meth:`refresh` packs
     anew. A change through ``.data`` leaves no trace and is not noticed.
 
     Args:
@@ -45,13 +52,19 @@ class Stream:
                 "a bidirectional module needs the whole sequence before its first output. Stream "
                 "one with bidirectional=False."
             )
-        if module.training and module.dropout:
+        if module.training and any(map(_drops, module.modules())):
             raise StreamError("a stream has no dropout. Call module.eval() first.")
         self.batch_size = at_least(1, batch_size=batch_size)
         self.module = module
         self._engines: list[StepEngine] = []
         self._begun = False
         self.refresh()
+        _watch_fused_optimizers()
+        _STREAMS.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy, and pickle, as a stream of the module's present parameters in the same state."""
+        return _restored, (self.module, self.batch_size, self.state if self._begun else None)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -67,18 +80,20 @@ class Stream:
                 ".to(torch.float32); float16 and float64 are served too."
             )
         self._dtype = np.dtype(_SERVED[own])
-        self._watched = [tensor for tensor in tensors if not tensor.is_inference()]
-        self._versions = [tensor._version for tensor in self._watched]
+        recompute_parameters(module.cells)
         self._engines = [
             engine_of(module.cells[i], self.batch_size, module.backend)  # type: ignore[arg-type]
             for i in range(len(module.cells))
         ]
         for engine, before in zip(self._engines, old, strict=False):
             engine.state = before.state
+        # After packing, which some reparametrisations take for a step of theirs.
+        self._watch(module)
         self._projections = [p.weight.detach().numpy().copy() for p in module.projections]  # type: ignore[operator]
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
         self._gaps = np.ones(self.batch_size, self._dtype)
+        self._longest = torch.finfo(own).max
 
     @overload
     def step(self, x: Tensor, dt: Gap = 1.0, *, observed: Features = None) -> Tensor: ...
@@ -104,7 +119,7 @@ class Stream:
             TimeError: a gap is negative or not finite.
             StreamError: a parameter has changed since it was packed.
         """
-        if [tensor._version for tensor in self._watched] != self._versions:
+        if self._has_changed():
             raise StreamError(
                 "a parameter of the module has changed since the stream packed it. Call "
                 "stream.refresh() to go on with the new parameters and the present states."
@@ -155,6 +170,35 @@ class Stream:
             engine.state = part.clone()
         self._begun = True
 
+    def _watch(self, module: "SequenceModule") -> None:
+        """Remember which tensors are where, and how often each was changed in place."""
+        places = [
+            (place, name, tensor)
+            for part in module.modules()
+            for place in (part._parameters, part._buffers)
+            for name, tensor in place.items()
+            if tensor is not None
+        ]
+        self._holders = [place for place, _, _ in places]
+        self._names = [name for _, name, _ in places]
+        self._tensors = [tensor for _, _, tensor in places]
+        self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
+        self._versions = [tensor._version for tensor in self._counting]
+        self._stepped = False
+
+    def _has_changed(self) -> bool:
+        present = map(_in_place, self._holders, self._names)
+        return (
+            self._stepped
+            or [tensor._version for tensor in self._counting] != self._versions
+            or not all(map(is_, present, self._tensors))
+        )
+
+    def _notice(self, changed: set[int]) -> None:
+        """Take note that tensors with these identities have changed."""
+        if not changed.isdisjoint(map(id, self._tensors)):
+            self._stepped = True
+
     def _advance(self, x: Array, dt: Array, *observed: Array) -> Array:
         y = np.ascontiguousarray(x)
         for i, engine in enumerate(self._engines):
@@ -176,8 +220,8 @@ class Stream:
         """Return gaps as (B,) in the stream's own memory."""
         gaps = self._gaps
         if dt.__class__ is float or dt.__class__ is int:
-            if not 0.0 <= dt < float("inf"):
-                raise TimeError(f"Stream.step: dt must be finite and not negative, got {dt}.")
+            if not 0.0 <= dt <= self._longest:
+                raise self._wrong_gap(dt)
             gaps.fill(dt)
             return gaps
         given = np.asarray(dt.detach() if isinstance(dt, Tensor) else dt)
@@ -186,8 +230,8 @@ class Stream:
                 f"Stream.step: dt must be a number or ({self.batch_size},) numbers, got shape "
                 f"{given.shape} and dtype {given.dtype}."
             )
-        if not (np.isfinite(given).all() and (given >= 0).all()):
-            raise TimeError(f"Stream.step: dt must be finite and not negative, got {given}.")
+        if not ((given >= 0).all() and (given <= self._longest).all()):
+            raise self._wrong_gap(given)
         gaps[...] = given
         return gaps
 
@@ -203,9 +247,43 @@ class Stream:
             raise shape_error("Stream.step", "observed", observed, "bool, the shape of x", "")
         return given.reshape(self._shape)
 
+    def _wrong_gap(self, dt: object) -> TimeError:
+        return TimeError(
+            f"Stream.step: dt must be finite in {self._dtype} and not negative, got {dt}."
+        )
+
     def _wrong_kind(self, x: object) -> DtypeError:
         kind = getattr(x, "dtype", None) or type(x).__name__
         return DtypeError(
             f"Stream.step: x must be a NumPy array or tensor of {self._dtype}, as the module's "
             f"parameters are, got {kind}. Convert it, or the module with .to()."
         )
+
+
+_STREAMS: WeakSet[Stream] = WeakSet()
+_in_place: Callable[[Any, str], object] = dict.get
+
+
+def _drops(part: nn.Module) -> bool:
+    """Whether a module drops units when it trains."""
+    share = part.p if isinstance(part, nn.Dropout) else getattr(part, "dropout", 0.0)
+    return isinstance(share, float | int) and share > 0
+
+
+@cache
+def _watch_fused_optimizers() -> None:
+    """Tell all streams of the steps of fused optimisers, which leave no trace in the parameters."""
+
+    def notice(optimizer: Optimizer, *_: Any) -> None:
+        groups = [group for group in optimizer.param_groups if group.get("fused")]
+        changed = {id(p) for group in groups for p in group["params"] if p.grad is not None}
+        for stream in _STREAMS if changed else ():
+            stream._notice(changed)
+
+    register_optimizer_step_post_hook(notice)
+
+
+def _restored(module: "SequenceModule", batch_size: int, h: Tensor | None) -> Stream:
+    stream = Stream(module, batch_size)
+    stream.reset(h)
+    return stream

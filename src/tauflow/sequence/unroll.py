@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tauflow.cells.base import AbstractCell, AbstractHoistedCell
+from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
+from tauflow.kernels.spec import under_transform
 
 
 def unroll(
@@ -29,7 +31,12 @@ def unroll(
         BackendError: the backend asked for by name cannot serve the call.
     """
     steps = call.x.shape[1]
-    if checkpoint_every is None or checkpoint_every >= steps or not torch.is_grad_enabled():
+    if (
+        checkpoint_every is None
+        or checkpoint_every >= steps
+        or not torch.is_grad_enabled()
+        or under_transform(call)  # which keeps what it needs, and takes no checkpoints
+    ):
         kernel = pick(call, backend)
         return reference_loop(call) if kernel is None else kernel.run(call)
     h, outputs = call.h, []
@@ -66,6 +73,14 @@ def reference_loop(
     advance = _advance_hoisted(call) if isinstance(call.cell, AbstractHoistedCell) else _step(call)
     for step in range(call.x.shape[1]):
         after = advance(h, step)
+        if after.shape != h.shape:
+            raise shape_error(
+                f"{type(call.cell).__name__}.step",
+                "the new state",
+                after,
+                str(tuple(h.shape)),
+                "A step returns a state like the one that it takes.",
+            )
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
     return call.cell.readout(torch.stack(states, dim=1)), h

@@ -203,8 +203,8 @@ def _failure(
         failed = unfinished
         why = f"max_steps={settings.max_steps} steps were not enough"
         advice = (
-            f"Raise max_steps, or loosen rtol={settings.rtol:g} and atol={settings.atol:g}. A "
-            "stiff flow may need a fused or a fixed-step solver instead."
+            f"Loosen rtol={settings.rtol:g} and atol={settings.atol:g}, or raise max_steps where "
+            "you call the solver yourself. A stiff flow may need a fused or a fixed-step solver."
         )
     row = int(failed.nonzero()[0, 0])
     length = float(gap[row, 0])

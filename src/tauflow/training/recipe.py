@@ -8,6 +8,7 @@ from typing import Any
 
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError, SpecificationError
+from tauflow.recorded import python_number
 from tauflow.registry import nearest
 
 
@@ -92,6 +93,8 @@ class Recipe:
     eval_batch_size: int = 512
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, python_number(getattr(self, field.name)))
         self._check_choices()
         self._check_numbers()
         self._check_pairs()

@@ -150,6 +150,8 @@ def fingerprint(
     The model's values are left out, as resuming replaces them.
     """
     shapes = [f"{k}:{v.dtype}:{tuple(v.shape)}" for k, v in model.state_dict().items()]
+    # The optimiser knows its moments by place among the parameters that are trained.
+    shapes += [f"{k}:frozen" for k, v in model.named_parameters() if not v.requires_grad]
     structure = hashlib.blake2b("\n".join(shapes).encode(), digest_size=16).hexdigest()
     digests: dict[str, str | None] = {"model": structure}
     for name, split in splits.items():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tauflow.checks import at_least
 from tauflow.errors import WiringError
+from tauflow.recorded import python_number
 
 Layers = list[tuple[str, list[int]]]
 
@@ -89,11 +90,12 @@ class AbstractWiring(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the arguments, for JSON; :func:`wiring_from_dict` reads it back."""
-        return {"kind": self.kind} | {
+        given = {
             field.name: getattr(self, field.name)
             for field in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
             if field.compare
         }
+        return {"kind": self.kind} | {name: python_number(v) for name, v in given.items()}
 
     def _freeze(self, **values: int | float) -> None:
         """Set the fields of a frozen dataclass that writes its own ``__init__``."""

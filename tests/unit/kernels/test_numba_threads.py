@@ -3,6 +3,7 @@
 import os
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ import torch
 
 pytest.importorskip("numba")
 
-from tauflow.kernels import numba_threads
-from tauflow.kernels.numba_math import announce, kernel, sigmoid
+from tauflow.kernels import numba_math, numba_threads
+from tauflow.kernels.numba_math import announce, kernel, sigmoid, sources_digest
 from tauflow.kernels.numba_threads import run_slices, slice_count
 
 
@@ -144,3 +145,21 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog):
     values = np.ones(2, np.float32)
     triple(values)
     assert (values == 3).all()
+
+
+def test_the_cache_knows_every_file_that_kernels_are_made_of(tmp_path):
+    files = [tmp_path / name for name in ("numba_a.py", "cfc_arrays.py", "activation_codes.py")]
+    for path in files:
+        path.write_text("x = 1\n")
+    found = {sources_digest(tmp_path)}
+    for path in files:
+        path.write_text("x = 2\n")
+        found.add(sources_digest(tmp_path))
+    assert len(found) == 1 + len(files)
+
+    def quadruple(x):
+        return 4 * x
+
+    assert kernel(quadruple).py_func.__qualname__.endswith(
+        sources_digest(Path(numba_math.__file__).parent)
+    )

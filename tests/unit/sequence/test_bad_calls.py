@@ -170,3 +170,8 @@ def test_numbers_of_numpy_are_numbers(x, tmp_path):
 def test_messages_name_the_module():
     with pytest.raises(ShapeError, match=re.escape("CfC")):
         tauflow.CfC(3, 4)(torch.randn(2, 5, 2))
+
+
+def test_no_sequences_have_no_lengths(rnn):
+    x = torch.zeros(0, 4, rnn.input_size)
+    assert rnn(x, lengths=[])[0].shape == (0, 4, rnn.output_size)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call, grad
 
 import tauflow
 from tauflow.errors import ArgumentError
@@ -78,3 +79,13 @@ def test_what_is_kept_does_not_grow_with_the_length(name):
 def test_a_stretch_has_at_least_one_step():
     with pytest.raises(ArgumentError, match="checkpoint_every"):
         tauflow.build("cfc", D, N, checkpoint_every=0)
+
+
+def test_transforms_take_no_checkpoints_and_give_the_same():
+    torch.manual_seed(0)
+    rnn, x = tauflow.CTRNN(D, N, checkpoint_every=2), torch.randn(B, T, D)
+    parameters = dict(rnn.named_parameters())
+    found = grad(lambda p: functional_call(rnn, p, (x,))[0].square().sum())(parameters)
+    rnn(x)[0].square().sum().backward()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(found[name], parameter.grad)

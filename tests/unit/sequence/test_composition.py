@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import tauflow
-from tauflow.cells import MODELS, CfCCell, LTCCell
-from tauflow.errors import ArgumentError, DtypeError, OptionError
+from tauflow.cells import MODELS, AbstractCell, CfCCell, LTCCell
+from tauflow.errors import ArgumentError, DtypeError, OptionError, ShapeError
 from tauflow.sequence import RNN, SEQUENCE_MODULES, SequenceModule
 
 untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
@@ -170,3 +170,27 @@ def test_a_cell_in_rnn_equals_its_module():
     x, dt = torch.randn(B, T, D), torch.rand(B, T)
     assert torch.equal(RNN(cell)(x, dt=dt)[0], module(x, dt=dt)[0])
     assert RNN(cell).cell is cell
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_further_layers_have_the_dtype_of_the_given_cell(dtype):
+    rnn = RNN(CfCCell(D, H).to(dtype), num_layers=2, bidirectional=True, proj_size=3)
+    assert {p.dtype for p in rnn.parameters()} == {dtype}
+    assert rnn(torch.randn(B, T, D, dtype=dtype))[0].dtype is dtype
+
+
+class Narrow(AbstractCell):
+    """Forgets all neurons but one."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.W = torch.nn.Parameter(torch.ones(1, input_size))
+
+    def step(self, x, h, dt, observed=None):
+        return x @ self.W.T + 0 * h[:, :1] * dt
+
+
+@untyped
+def test_a_step_that_returns_another_width_is_refused():
+    with pytest.raises(ShapeError, match=r"Narrow\.step: the new state has shape \(3, 1\)"):
+        RNN(Narrow(D, H))(torch.randn(B, T, D))

@@ -1,5 +1,8 @@
 """Sample by sample a stream gives what the module gives for the whole sequence."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -126,6 +129,62 @@ def test_loading_a_state_dict_is_noticed():
         stream.step(samples(1)[0][:, 0])
 
 
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("name", ["cfc", "ltc", "stacked"])
+def test_another_tensor_in_place_of_one_is_noticed(name, assign):
+    rnn, (x, _) = module(name), samples(1)
+    stream = rnn.stream()
+    if assign:
+        rnn.load_state_dict({k: v + 1 for k, v in rnn.state_dict().items()}, assign=True)
+    else:
+        key, weight = next(rnn.cell.named_parameters())
+        owner, _, attribute = key.rpartition(".")
+        setattr(rnn.cell.get_submodule(owner), attribute, torch.nn.Parameter(weight.detach() + 1))
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(x[:, 0])
+    stream.refresh()
+    torch.testing.assert_close(stream.step(x[:, 0]), rnn(x[:, :1])[0][:, 0].detach())
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_steps_of_fused_optimizers_are_noticed(kind):
+    rnn, other, (x, _) = module("cfc"), module("cfc"), samples(1)
+    stream, untouched = rnn.stream(), other.stream()
+    optimizer = getattr(torch.optim, kind)(rnn.parameters(), lr=0.1, fused=True)
+    optimizer.step()  # without gradients, which changes nothing
+    stream.step(x[:, 0])
+    rnn(x)[0].square().sum().backward()
+    optimizer.step()
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(x[:, 0])
+    untouched.step(x[:, 0])
+    stream.refresh()
+    stream.reset()
+    torch.testing.assert_close(stream.step(x[:, 0]), rnn(x[:, :1])[0][:, 0].detach())
+
+
+def test_reparametrisations_that_step_when_read():
+    rnn, (x, _) = module("cfc"), samples(1)
+    torch.nn.utils.parametrizations.spectral_norm(rnn.cell.heads)
+    stream = rnn.train().stream()  # packing it takes a step of the power iteration
+    stream.step(x[:, 0])
+    stream.step(x[:, 1])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+@pytest.mark.parametrize("begun", [False, True])
+def test_copies_go_on_by_themselves(copied, begun):
+    rnn, (x, dt) = module("ltc"), samples(2)
+    stream = rnn.stream(2)
+    if begun:
+        stream.step(x[:, 0], dt[:, 0])
+    twin = copied(stream)
+    want = stream.step(x[:, 1], dt[:, 1])
+    stream.step(x[:, 2], dt[:, 2])
+    assert torch.equal(twin.step(x[:, 1], dt[:, 1]), want)
+    assert not torch.equal(twin.state, stream.state)
+
+
 def test_what_cannot_be_streamed_is_refused():
     with pytest.raises(StreamError, match="bidirectional"):
         tauflow.CfC(D, N, bidirectional=True).stream()
@@ -133,6 +192,9 @@ def test_what_cannot_be_streamed_is_refused():
     with pytest.raises(StreamError, match=r"module\.eval\(\)"):
         dropping.stream()
     assert dropping.eval().stream().batch_size == 1
+    with pytest.raises(StreamError, match=r"module\.eval\(\)"):
+        tauflow.CfC(D, N, backbone_dropout=0.5).stream()
+    assert tauflow.CfC(D, N, backbone_dropout=0.5).eval().stream().batch_size == 1
     with pytest.raises(StreamError, match="has not begun"):
         _ = module("cfc").stream().state
     with pytest.raises(ArgumentError, match="batch_size"):
@@ -150,6 +212,8 @@ def test_what_cannot_be_streamed_is_refused():
         (np.zeros(D, np.float32), -1.0, TimeError, "not negative, got -1"),
         (np.zeros(D, np.float32), float("nan"), TimeError, "finite"),
         (np.zeros(D, np.float32), np.array([np.inf]), TimeError, "finite"),
+        (np.zeros(D, np.float32), 1e300, TimeError, "finite in float32"),
+        (np.zeros(D, np.float32), np.array([1e300]), TimeError, "finite in float32"),
         (np.zeros(D, np.float32), np.ones(3), ArgumentError, r"\(1,\) numbers"),
     ],
 )

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
@@ -107,3 +108,9 @@ def test_unknown_keys_are_refused_with_the_nearest_known_one():
 def test_impossible_values_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         Recipe(**options)
+
+
+def test_numbers_of_numpy_are_pythons():
+    recipe = Recipe(epochs=np.int64(2), lr=np.float32(0.5))
+    assert json.loads(json.dumps(recipe.to_dict()))["epochs"] == 2
+    assert recipe == Recipe(epochs=2, lr=0.5)

@@ -131,6 +131,12 @@ def test_the_last_weights_are_resumed_too(tmp_path):
     assert not (tmp_path / "best.safetensors").exists()
 
 
+def frozen_model():
+    model = tiny_model(per_step=True, outputs=1)
+    next(model.parameters()).requires_grad_(False)
+    return model
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -142,6 +148,7 @@ def test_the_last_weights_are_resumed_too(tmp_path):
         ({"seed": 1}, "seed was 0, is 1"),
         ({"metric": "mae"}, "metric was 'mse', is 'mae'"),
         ({"model": tiny_model(per_step=True, outputs=1).double()}, r"fingerprint\.model was"),
+        ({"model": frozen_model()}, r"fingerprint\.model was"),
         ({"test": None}, r"fingerprint\.test was '.*', is None"),
         ({"train": tiny_splits()["valid"]}, r"fingerprint\.train was"),
     ],

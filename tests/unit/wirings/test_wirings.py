@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -164,3 +165,9 @@ def test_the_graph_has_the_synapses():
         assert matrix[int(index), int(target.split("_")[1])] == polarity
     outputs = [node for node, output in graph.nodes(data="output") if output]
     assert outputs == ["neuron_0", "neuron_1"]
+
+
+def test_numbers_of_numpy_are_written_as_pythons():
+    wiring = tauflow.RandomSparse(np.int64(10), 2, sparsity=np.float32(0.5))
+    again = wiring_from_dict(json.loads(json.dumps(wiring.to_dict())))
+    assert again == wiring

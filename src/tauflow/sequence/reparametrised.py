@@ -1,0 +1,20 @@
+"""Torch's older reparametrisations, which count on every part of a module being called."""
+
+from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+_KINDS = (BasePruningMethod, SpectralNorm, WeightNorm)
+
+
+def recompute_parameters(module: nn.Module) -> None:
+    """Compute what pruning, ``spectral_norm`` and ``weight_norm`` make of the parts' parameters.
+
+    They do so in a hook before a part's ``forward``, which nothing calls: kernels and steps read
+    the parameters themselves. Those of ``torch.nn.utils.parametrizations`` need no help.
+    """
+    for part in module.modules():
+        for hook in part._forward_pre_hooks.values():
+            if isinstance(hook, _KINDS):
+                hook(part, ())

@@ -1,0 +1,65 @@
+"""Pruned and normalised parameters are computed at every call, as in layers of torch."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import tauflow
+
+X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+PLACES = {"gru": ("", "W_h"), "ltc": ("", "w"), "cfc": ("heads", "weight"), "lmu": ("", "W_h")}
+
+
+def built(name, seed=0, **options):
+    torch.manual_seed(seed)
+    rnn = tauflow.build(name, 3, 5, **options)
+    part, attribute = PLACES[name]
+    return rnn, rnn.cell.get_submodule(part), attribute
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_pruned_module_loads_another_ones_parameters(name, backend):
+    rnn, part, attribute = built(name, backend=backend)
+    prune.l1_unstructured(part, attribute, 0.5)
+    want = rnn(X)[0]
+    plain, place, _ = built(name, backend=backend)
+    with torch.no_grad():  # the same by hand
+        getattr(place, attribute).copy_(getattr(part, attribute))
+    torch.testing.assert_close(want, plain(X)[0])
+    other, place, _ = built(name, seed=1, backend=backend)
+    prune.identity(place, attribute)
+    other.load_state_dict(rnn.state_dict())
+    torch.testing.assert_close(other(X)[0], want)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_pruned_module_trains(name):
+    rnn, part, attribute = built(name)
+    prune.random_unstructured(part, attribute, 0.5)
+    for _ in range(2):  # each with a graph of its own
+        rnn(X)[0].square().sum().backward()
+    gradient = getattr(part, f"{attribute}_orig").grad
+    kept = getattr(part, f"{attribute}_mask").bool()
+    assert gradient[kept].abs().max() > 0
+    assert not gradient[~kept].any()
+
+
+@pytest.mark.parametrize("normalise", [nn.utils.spectral_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_normalised_weights_are_trained_and_streamed(normalise):
+    rnn, part, attribute = built("cfc")
+    normalise(part, attribute)
+    rnn(X)[0].square().sum().backward()
+    trained = [p for name, p in part.named_parameters() if name.startswith(f"{attribute}_")]
+    assert trained
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in trained)
+    rnn.eval()
+    with torch.no_grad():
+        for p in trained:
+            p.mul_(1.5)
+    stream = rnn.stream(2)
+    for step in range(5):
+        y = stream.step(X[:, step])
+    torch.testing.assert_close(y, rnn(X)[0][:, -1].detach())
