@@ -227,6 +227,10 @@ def _draw(states: Tensor, count: int, seed: int) -> Tensor:
     return states[torch.randperm(len(states), generator=generator)[:count].to(states.device)]
 
 
+_SLACK = 1e-6
+"""Rounding allowed to a root, in units of the largest state but at least of 1."""
+
+
 def _near(found: Tensor, visited: Tensor, criterion: str) -> Tensor:
     """Return which of the found states satisfy the criterion."""
     if criterion == "none":
@@ -237,7 +241,8 @@ def _near(found: Tensor, visited: Tensor, criterion: str) -> Tensor:
         return torch.cat([torch.cdist(part, visited).amin(dim=1) < 1 for part in parts])
     low, high = visited.min(), visited.max()
     # 2 q and 2 r where q < 0 < r; else the visited states themselves might fall outside
-    low, high = low - low.abs(), high + high.abs()
+    slack = _SLACK * torch.maximum(low.abs(), high.abs()).clamp(min=1.0)  # where q or r is 0
+    low, high = low - low.abs() - slack, high + high.abs() + slack
     return ((found > low) & (found < high)).all(dim=1)
 
 

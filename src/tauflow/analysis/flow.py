@@ -131,9 +131,9 @@ def as_flow(
     one. The cell is copied, in evaluation mode.
 
     Args:
-        system: a cell; a sequence module of one direction (its layers are stacked into one state);
-            a function that maps states (B, S) to the next ones; or a :class:`Flow`, returned as it
-            is.
+        system: a cell; a sequence module of one direction (its layers are stacked into one state),
+            or a model around one, such as :class:`tauflow.SequenceModel`; a function that maps
+            states (B, S) to the next ones; or a :class:`Flow`, returned as it is.
         x: the input that is held; zeros by default, as in Kim et al. 2023, Appendix E.3.
         dt: the gap, in the unit of the cell's time constants; 0 for continuous time. By default 0
             for flows, 1 for all others.
@@ -146,6 +146,8 @@ def as_flow(
     """
     if dt is not None:
         dt = within(0.0, math.inf, dt=float(dt))
+    if isinstance(body := getattr(system, "rnn", None), SequenceModule):
+        system = body  # of a model with a readout
     if isinstance(system, AbstractCell | SequenceModule):
         return _flow_of_network(system, x, dt, dtype)
     if x is not None or (isinstance(system, Flow) and dt is not None):

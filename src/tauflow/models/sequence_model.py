@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -12,6 +13,7 @@ from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
+from tauflow.sequence.inputs import mask_from_lengths
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
@@ -98,7 +100,7 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             Predictions in the form of the input, and the final state.
         """
         if self.embedding is not None:
-            x = self.embedding(x)
+            x = self.embedding(_without_padding(x, times_and_masks))
         y, h = self.rnn(x, hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))
@@ -122,3 +124,17 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         if self.embedding is not None:
             batch = replace(batch, x=self.embedding(batch.x))
         return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)
+
+
+def _without_padding(x: Tensor | PackedSequence, given: dict[str, Any]) -> Tensor | PackedSequence:
+    """Return token ids with 0 at steps that are not there, where anything may stand."""
+    mask, lengths = given.get("mask"), given.get("lengths")
+    if isinstance(x, PackedSequence) or x.ndim not in (2, 3):
+        return x
+    if lengths is not None and mask is None:
+        batched = x.ndim == 3
+        mask = mask_from_lengths("SequenceModel", lengths, x if batched else x[None], batched)
+        mask = mask if batched else mask[0]
+    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool or mask.shape != x.shape[:-1]:
+        return x  # the body says what is wrong with the mask
+    return x.masked_fill(~mask.unsqueeze(-1), 0)

@@ -215,6 +215,8 @@ class AbstractLatentModel(AbstractStatelessModel):
     ) -> LatentPaths:
         """Return paths from samples of the posterior of the first state.
 
+        Where nothing at all was measured, that is the prior.
+
         Args:
             x: inputs, as for :meth:`tauflow.RNN.forward`; anything where not observed, NaN too.
             dt: gaps; the one in front of the first valid step does not count.
@@ -326,6 +328,10 @@ class AbstractLatentModel(AbstractStatelessModel):
         count = self.samples if samples is None else at_least(0, samples=samples)
         # Under autocast the encoder answers in less precision than the times have.
         mean, std = (moment.to(seen.elapsed.dtype) for moment in self.encoder(seen))
+        # Without a measurement the posterior is the prior; an untrained encoder answers 0 +- 0.
+        anything = seen.happens.any(dim=1, keepdim=True)
+        mean = torch.where(anything, mean, torch.zeros_like(mean))
+        std = torch.where(anything, std, torch.ones_like(std))
         z0 = mean.unsqueeze(0)
         if count:
             z0 = z0 + std * _normal((count, *mean.shape), mean, generator)

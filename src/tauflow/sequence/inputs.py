@@ -107,7 +107,7 @@ def prepare(
     if lengths is not None:
         if mask is not None:
             raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same.")
-        mask = _mask_from_lengths(where, lengths, x, batched)
+        mask = mask_from_lengths(where, lengths, x, batched)
     elif mask is not None:
         mask = _checked_mask(where, batch(boolean_tensor(where, mask=mask)), steps)
         if torch.is_grad_enabled():  # the caller may fill it anew before the backward pass
@@ -180,7 +180,12 @@ def _checked_mask(where: str, mask: Tensor, steps: tuple[int, int]) -> Tensor:
     return mask
 
 
-def _mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -> Tensor:
+def mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -> Tensor:
+    """Return which steps of x, (B, T, I), are valid, (B, T), for lengths (B,).
+
+    Raises:
+        DtypeError, ShapeError, ArgumentError: they are no such lengths.
+    """
     steps = x.shape[1]
     try:
         counts = torch.as_tensor(lengths, device=x.device)

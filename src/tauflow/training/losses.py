@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow.checks import values_readable
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
@@ -54,6 +56,7 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
 
     Raises:
         ArgumentError: the targets are values, or there are not as many weights as classes.
+        DataError: from the loss, on the CPU: a target is a probability, and no class.
     """
     if loss.target == "values" or loss.compare is None:
         raise ArgumentError(
@@ -67,7 +70,13 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
                 f"{loss.name}: there are {len(weights)} class weights for {classes} classes. Give "
                 "one for each."
             )
-        return prediction.new_tensor(weights)[y.flatten().long()]
+        classes_of = y.flatten().long()
+        if values_readable(y) and not torch.equal(classes_of.to(y.dtype), y.flatten()):
+            raise DataError(
+                f"{loss.name}: class weights are for targets that are classes, and some of these "
+                "are fractions. Round them, or leave the weights out."
+            )
+        return prediction.new_tensor(weights)[classes_of]
 
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
         return loss.entries(prediction, y).flatten() * weight(prediction, y)

@@ -99,7 +99,10 @@ class Score:
         if valid is None:
             return prediction, batch.y
         # Selecting first keeps whatever stands in the padding out of the gradients too.
-        return prediction[valid], batch.y[valid]
+        chosen, y = prediction[valid], batch.y[valid]
+        if valid.ndim == prediction.ndim:  # of single outputs, each of which is an entry
+            chosen = chosen.unsqueeze(-1)
+        return chosen, y
 
     def check_targets(self, split: str, batch: SequenceBatch) -> None:
         """Refuse targets that this score cannot be computed from.

@@ -153,6 +153,17 @@ def test_box():
     assert positive.accepted.all()  # twice the smallest coordinate would leave 1 out
 
 
+def test_a_fixed_point_at_an_extreme_of_zero_is_in_the_box():
+    W, b = torch.tensor([[0.5, 0.0], [-3.0, 0.5]], dtype=F64), torch.tensor([0.5, 0.1], dtype=F64)
+    visited = [torch.zeros(1, 2, dtype=F64)]
+    for _ in range(200):  # comes to rest at (1, 0), the second unit dead
+        visited.append(torch.relu(visited[-1] @ W.T + b))
+    found = find_fixed_points(lambda h: torch.relu(h @ W.T + b), torch.cat(visited))
+    torch.testing.assert_close(found.points, torch.tensor([[1.0, 0.0]], dtype=F64))
+    resting = find_fixed_points(lambda h: h / 2, torch.zeros(3, 2, dtype=F64))
+    assert len(resting) == 1
+
+
 def test_distance():
     starts = torch.tensor([[0.0, 0.0]], dtype=F64)
     for x, accepted in ((0.9, True), (1.1, False)):

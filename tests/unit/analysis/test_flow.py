@@ -127,3 +127,10 @@ def test_bad_calls_are_refused():
         as_flow(LTCCell(2, 3)).states("here", torch.zeros(4))
     with pytest.raises(DtypeError, match="floating"):
         as_flow(LTCCell(2, 3)).states("here", torch.zeros(4, 3, dtype=torch.long))
+
+
+def test_a_model_with_a_readout_is_its_body():
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.LTC(3, 4), 1)
+    h = torch.randn(5, 4, dtype=torch.float64)
+    torch.testing.assert_close(as_flow(model).velocity(h), as_flow(model.rnn).velocity(h))

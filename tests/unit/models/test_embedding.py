@@ -55,6 +55,22 @@ def test_a_saved_model_embeds_alike(tmp_path):
     assert torch.equal(again(ids)[0], whole(ids)[0])
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_padding_may_hold_anything(batched):
+    whole, ids = model(), torch.tensor([[1, 2, -1], [3, 99, -100]]).unsqueeze(-1)
+    lengths = torch.tensor([2, 1])
+    want = whole(torch.tensor([[1, 2, 0], [3, 0, 0]]).unsqueeze(-1), lengths=lengths)[0]
+    mask = torch.arange(3) < lengths[:, None]
+    if batched:
+        torch.testing.assert_close(whole(ids, lengths=lengths)[0], want)
+        torch.testing.assert_close(whole(ids, mask=mask)[0], want)
+    else:
+        torch.testing.assert_close(whole(ids[0], lengths=2)[0], want[0])
+        torch.testing.assert_close(whole(ids[1], mask=mask[1])[0], want[1])
+    with pytest.raises(ArgumentError, match="x holds ids from -1 to 99"):
+        whole(ids.clamp(min=-1), mask=torch.ones(2, 3, dtype=torch.bool))
+
+
 def test_what_is_no_token_is_refused():
     whole = model()
     with pytest.raises(DtypeError, match=r"x has dtype torch\.float32, expected int64 or int32"):

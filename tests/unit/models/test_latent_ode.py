@@ -234,3 +234,25 @@ def test_wrong_calls_are_refused():
         whole.infer(torch.zeros(4, 5, 3))
     with pytest.raises(ArgumentError, match="kl_weight must be a number of 0 or more"):
         whole.loss(SequenceBatch(x=x, y=x), kl_weight=-1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_where_nothing_was_measured_the_posterior_is_the_prior(kind, fresh):
+    batch = irregular_batch()
+    blind = replace(batch, observed=batch.observed.clone())
+    blind.observed[1] = False
+    whole = model(kind, classes=1)
+    if fresh:  # all biases are zero, and so would be the spread
+        whole.reset_parameters()
+    found = whole.loss(blind, kl_weight=0.0, generator=seeded())
+    assert not found.paths.mean[1].any()
+    assert (found.paths.std[1] == 1).all()
+    others = [0, 2, 3, 4]
+    torch.testing.assert_close(
+        found.paths.mean[others], whole.infer(batch.x, **call(batch)).mean[others]
+    )
+    assert found.loss.isfinite()
+    assert found.kl.isfinite()
+    gradients = torch.autograd.grad(found.loss, list(whole.parameters()), allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in gradients)

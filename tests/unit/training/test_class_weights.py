@@ -4,7 +4,7 @@ from tiny_training_task import tiny_model
 from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.training import LOSSES, Recipe, train
 from tauflow.training.losses import weighted
 
@@ -78,3 +78,20 @@ def test_what_cannot_be_weighted_is_refused():
     prediction, y, _ = example()
     with pytest.raises(ArgumentError, match="there are 2 class weights for 3 classes"):
         weighted(LOSSES["cross_entropy"], (1.0, 2.0))(prediction, SequenceBatch(prediction, y))
+
+
+def test_a_mask_of_outputs_leaves_entries_out():
+    generator = torch.Generator().manual_seed(1)
+    logit, y = torch.randn(4, 5, 1, generator=generator), torch.rand(4, 5, 1, generator=generator)
+    y, y_mask = (y > 0.5).float(), torch.rand(4, 5, 1, generator=generator) < 0.6
+    found = weighted(LOSSES["bce"], (1.0, 3.0))(logit, SequenceBatch(logit, y, y_mask=y_mask))
+    weight = 1 + 2 * y[y_mask]
+    entries = F.binary_cross_entropy_with_logits(logit[y_mask], y[y_mask], reduction="none")
+    torch.testing.assert_close(found, (weight * entries).sum() / weight.sum())
+
+
+def test_probabilities_have_no_class_and_no_weight():
+    logit = torch.randn(3, 1)
+    batch = SequenceBatch(torch.zeros(3, 2, 1), torch.tensor([0.0, 1.0, 0.9]))
+    with pytest.raises(DataError, match="some of these are fractions"):
+        weighted(LOSSES["bce"], (1.0, 3.0))(logit, batch)

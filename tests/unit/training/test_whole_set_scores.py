@@ -103,3 +103,15 @@ def test_a_score_is_of_entries_or_of_all():
         Score("whole", "values", whole=lambda prediction, y: y.sum())
     with pytest.raises(ArgumentError, match="auroc has no number per entry"):
         METRICS["auroc"].entries(torch.zeros(2, 2), torch.zeros(2))
+
+
+@pytest.mark.parametrize("name", SKLEARN)
+def test_entries_of_a_single_output_that_do_not_count_are_left_out(name):
+    prediction, logit, y = example(5, binary=True)
+    y_mask = torch.rand(12, 5, 1, generator=torch.Generator().manual_seed(0)) < 0.6
+    data = SequenceBatch(prediction.view(12, 5, 1), y.view(12, 5, 1), y_mask=y_mask)
+    chosen = y_mask.flatten()
+    expected = SKLEARN[name](y[chosen], logit[chosen])
+    score = METRICS[f"binary_{name}"]
+    assert float(score(prediction.view(12, 5, 1), data)) == pytest.approx(expected)
+    assert evaluate(Echo(), data, metric=f"binary_{name}", batch_size=5) == pytest.approx(expected)
