@@ -16,11 +16,16 @@ def gated_limits(call: KernelCall) -> str | None:
         return "torch's fused recurrent operators take no step mask"
     if under_transform(call):
         return "torch's fused recurrent operators do not run under torch.func transforms"
-    if torch.compiler.is_compiling() and isinstance(call.cell, LSTMCell):
+    if _has_no_traced_backward(call):
         return "torch's fused LSTM has no backward pass that the compiler can trace on the CPU"
     if call.x.shape[0] == 0:
         return "torch's fused recurrent operators need at least one sequence"
     return None
+
+
+def _has_no_traced_backward(call: KernelCall) -> bool:
+    traced = torch.compiler.is_compiling() and torch.is_grad_enabled()
+    return traced and isinstance(call.cell, LSTMCell) and call.x.device.type == "cpu"
 
 
 def _operands(call: KernelCall) -> tuple[Tensor, list[Tensor]]:
