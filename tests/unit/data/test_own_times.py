@@ -130,6 +130,12 @@ def test_dates_keep_their_nanoseconds():
     assert gaps(from_table(frame, time_unit="ms", **SAID)) == pytest.approx([0, 1.5e-3, 2.5e-3])
 
 
+def test_dates_finer_than_nanoseconds_are_refused():
+    stamps = [STAMPS[0], STAMPS[1] + ".0000000001", STAMPS[2]]
+    with pytest.raises(TimeError, match=r"row 1 .*holds '2024-02-29T.*with nine decimals at most"):
+        from_table(visits(hours=stamps * 12), **SAID)
+
+
 def test_small_gaps_survive_large_times():
     late = [1.7e9, 1.7e9 + 0.25, 1.7e9 + 0.5]
     assert gaps(from_table(visits(hours=late * 12), **SAID)) == [0, 0.25, 0.25]

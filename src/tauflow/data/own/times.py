@@ -28,11 +28,14 @@ _SHORT = {
     **{"hr": "hours", "d": "days", "w": "weeks"},
     **{name.removesuffix("s"): name for name in UNITS},
 }
-_EXPECTED = "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00"
+_EXPECTED = (
+    "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
+)
 _BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
 _YEARS = range(1900, 2101)
 _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
+_FINER_YET = re.compile(r"[.,]\d{10}")
 _EXACT = 2**53
 """Whole numbers beyond it are not all numbers of double precision."""
 
@@ -179,7 +182,7 @@ def _moment(value: Any) -> tuple[datetime | None, int]:
         return value, getattr(value, "nanosecond", 0)  # which pandas' dates have
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day), 0
-    if not isinstance(value, str):
+    if not isinstance(value, str) or _FINER_YET.search(value):  # which Python would cut
         return None, 0
     text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
     digits = _NANOSECONDS.search(text)
