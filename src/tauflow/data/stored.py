@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -90,18 +91,19 @@ def write_task(
     if steps is not None:
         at_least(1, steps=steps)
     given = {"train": train, "valid": valid, "test": test}
+    described = _card_facts(card)
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
     partial.mkdir(parents=True)
     try:
         parts = {}
-        for (name, pieces), expected in zip(given.items(), card.sizes, strict=True):
+        for (name, pieces), expected in zip(given.items(), described["sizes"], strict=True):
             if pieces is not None:
                 parts[name] = _PartWriter(partial / name, card, expected, steps).write(pieces)
         facts = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "tauflow_version": version("tauflow"),
-            "card": _card_facts(replace(card, sizes=_sizes(parts))),
+            "card": {**described, "sizes": _sizes(parts)},
             "parts": parts,
         }
         with room_on_disk(partial / FACTS_FILE):
@@ -316,8 +318,17 @@ def _sizes(parts: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _card_facts(card: DatasetCard) -> dict[str, Any]:
+    """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
     facts = {field.name: getattr(card, field.name) for field in fields(card)}
-    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+    known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+    plain: dict[str, Any] = json.loads(json.dumps(known, default=_plain))
+    return plain
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ArgumentError(f"card: a {type(value).__name__}, {value!r}, cannot be stored as JSON.")
 
 
 def _card_from(facts: Mapping[str, Any]) -> DatasetCard:

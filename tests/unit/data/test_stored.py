@@ -117,6 +117,26 @@ def test_the_card_need_not_know_the_sizes(tmp_path, sizes):
     assert data.sizes == (7, 3, 4)
 
 
+def test_the_card_may_hold_numbers_of_numpy(tmp_path):
+    numbers = {"input_size": np.int64(2), "sizes": tuple(np.array([7, 3, 4])), "per_step": np.True_}
+    folder = write_task(tmp_path / "sensors", replace(CARD, **numbers), **parts())
+    assert np.load(folder / "train" / "x.npy").shape == (7, 5, 2)
+    data = open_task(folder, verify=True)
+    assert data.card == CARD
+    assert same(data.train, parts()["train"])
+
+
+def test_a_card_that_cannot_be_stored_is_refused_before_any_data(tmp_path):
+    def pieces():
+        raise AssertionError("asked for data")
+        yield
+
+    card = replace(CARD, notes=(tmp_path,))
+    with pytest.raises(ArgumentError, match=r"card: a \w+Path, .* cannot be stored"):
+        write_task(tmp_path / "sensors", card, train=pieces(), test=batch(1))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["pendulum", "lane-keeping"])
 def test_data_sets_of_the_catalog_are_kept_whole(tmp_path, name):
     data = load_task(name, sizes=(6, 2, 2), steps=4)
