@@ -57,7 +57,8 @@ def cached(
         DtypeError: ``build`` gave something else than such arrays.
     """
     name = card if isinstance(card, str) else card.name
-    files = {path.name: sha256_of(path) for path in paths}
+    # A list: files of different folders may have the same name.
+    files = [(path.name, sha256_of(path)) for path in paths]
     key = {"name": name, "version": version, "files": files, "options": options}
     text = json.dumps(key, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

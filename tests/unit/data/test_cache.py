@@ -72,6 +72,20 @@ def test_everything_that_matters_is_in_the_key(folder, source, tmp_path):
     assert build.calls == len(calls) + 1
 
 
+def test_files_of_the_same_name_are_told_apart(folder, tmp_path):
+    paths = [tmp_path / subject / "walk.csv" for subject in ("anna", "ben")]
+    for path in paths:
+        path.parent.mkdir()
+
+    def read():
+        return {"x": np.array([int(path.read_text()) for path in paths])}
+
+    for texts in (("1", "2"), ("3", "2"), ("2", "3")):
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+        assert cached("toy", paths, 1, read)["x"].tolist() == [int(text) for text in texts]
+
+
 @given(st.integers(0, 2**32), st.sampled_from(["cut", "flip", "empty", "other"]))
 def test_damaged_entry_is_built_again(tmp_path_factory, where, damage):
     folder = tmp_path_factory.mktemp("parsed")
