@@ -123,6 +123,7 @@ def test_card_follows_the_options():
         ({"bits": 0}, "bits must be at least 1"),
         ({"replacement": 1}, "replacement must be True or False"),
         ({"sizes": (5, 5)}, "sizes must be three numbers"),
+        ({"seed": 2**32}, "seed must be less than"),
     ],
 )
 def test_bad_options_are_refused(options, message):

@@ -200,6 +200,7 @@ def test_a_car_on_a_constant_curvature_comes_back():
         ({"standardize": 1}, "standardize must be True or False"),
         ({"seasons": "winter"}, "seasons must be a list"),
         ({"seasons": []}, "seasons must be a list"),
+        ({"seed": 2**32}, "seed must be less than"),
     ],
 )
 def test_bad_options_are_refused(options, message):

@@ -97,6 +97,7 @@ def test_one_seed_one_path():
         ({"steps": 0}, "steps must be at least 1"),
         ({"dimensions": 0}, "dimensions must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**32}, "seed must be less than"),
     ],
 )
 def test_bad_options_are_refused(options, message):

@@ -102,6 +102,7 @@ def test_persistence_has_the_error_on_the_card():
         ({"sizes": (2, 2, 1.5)}, "test_size must be an integer"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**32}, "seed must be less than"),
         ({"noise": -0.1}, "noise must be .* from 0 to 10"),
         ({"mean_gap": 0.0}, "mean_gap must be .* from 0.001 to 2"),
     ],

@@ -12,7 +12,7 @@ from tauflow.data.real import physionet2012
 from tauflow.data.real.physionet2012 import PHYSIONET2012, fill_forward, scale
 from tauflow.data.real.physionet_records import VARIABLES
 from tauflow.data.store import find
-from tauflow.errors import DataError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 HR, AGE = (VARIABLES.index(name) for name in ("HR", "Age"))
 
@@ -96,6 +96,13 @@ def test_options(data):
     assert not torch.equal(other.test.y, data.test.y)
     with pytest.raises(UnknownNameError, match=r"gaps='publishd' is unknown\. Did you mean"):
         load_task("physionet2012", gaps="publishd")
+
+
+@pytest.mark.parametrize("seed", [None, True, 1.5, -1, 2**32])
+def test_a_seed_is_a_number(seed):
+    """None would give other parts at every load."""
+    with pytest.raises(ArgumentError, match="split_seed must be"):
+        load_task("physionet2012", split_seed=seed, download=False)
 
 
 @settings(max_examples=50, deadline=None)

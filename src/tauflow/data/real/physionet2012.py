@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import boolean, one_of, within
+from tauflow.checks import boolean, one_of, seed_of_bits, within
 from tauflow.data.cache import Arrays, cached
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import gaps_from_times, lagged_gaps
@@ -115,6 +115,7 @@ def load_physionet2012(
     one_of(GAPS, gaps=gaps)
     one_of(STATISTICS, statistics=statistics)
     within(0.0, 0.5, holdout=holdout)
+    seed_of_bits(32, split_seed=split_seed)  # NumPy draws another split each time for None
     first = 0 if boolean(statics=statics) else len(STATIC)
     paths = locate(PHYSIONET2012, root, download=download)
     table = cached(PHYSIONET2012, paths, _VERSION, lambda: read_table(paths))

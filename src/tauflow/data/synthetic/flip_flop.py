@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, boolean, finite, one_of, within
+from tauflow.checks import at_least, boolean, finite, one_of, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
@@ -149,7 +149,7 @@ def load_flip_flop(
         steps=at_least(1, steps=steps),
     )
     _check_shape(task)
-    at_least(0, seed=seed)
+    seed_of_bits(32, seed=seed)
     counts = checked_sizes(sizes)
     train, valid, test = (
         _part(task, size, np.random.RandomState([seed, stream])) if size else None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, boolean, one_of, positive, within
+from tauflow.checks import at_least, boolean, one_of, positive, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError
 
@@ -152,7 +152,7 @@ def load_lane_keeping(
         UnknownNameError: there is no such season.
     """
     counts = checked_sizes(sizes)
-    at_least(0, seed=seed)
+    seed_of_bits(32, seed=seed)
     drives = Drives(
         camera=_camera(image_size),
         steps=at_least(1, steps=steps),

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, finite, within
+from tauflow.checks import at_least, finite, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 
 Floats = NDArray[np.float64]
@@ -153,7 +153,7 @@ def load_ornstein_uhlenbeck(
     )
     within(1e-6, 1e6, interval=interval)
     at_least(1, dimensions=dimensions)
-    rng = np.random.RandomState(at_least(0, seed=seed))
+    rng = np.random.RandomState(seed_of_bits(32, seed=seed))
     path = process.sample(
         at_least(1, steps=steps),
         dimensions,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, within
+from tauflow.checks import at_least, seed_of_bits, within
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.preprocess import gaps_from_times
 
@@ -97,7 +97,7 @@ def load_pendulum(
         ArgumentError: an option is outside its range.
     """
     train_size, valid_size, test_size = checked_sizes(sizes)
-    at_least(0, seed=seed)
+    seed_of_bits(32, seed=seed)
     at_least(1, steps=steps)
     within(0.0, 10.0, noise=noise)
     within(0.001, 2.0, mean_gap=mean_gap)
