@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 _BLOCK = 1 << 16
 _TIMEOUT = 30.0  # seconds without a byte
 _PARTIAL, _PAST_THE_END = 206, 416
+_PACKED = (".gz", ".tgz")
 
 
 class ResumingDownloader:
@@ -39,6 +41,10 @@ class ResumingDownloader:
         # a server that compresses would count other bytes
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+            if PurePosixPath(urlsplit(url).path).suffix in _PACKED:
+                # Some servers tell a file's own packing as that of the transfer; it has to stay.
+                response.headers.pop("Content-Encoding", None)
+                response.raw.headers.pop("Content-Encoding", None)
             place = response.headers.get("Content-Range", "")
             if response.status_code == _PAST_THE_END and place != f"bytes */{have}":
                 self.part.unlink()  # of another, longer file

@@ -43,6 +43,7 @@ class Server:
         self.asked: list[str] = []
         self.resumed: list[tuple[str, int]] = []
         self.sends_parts = True
+        self.encoding = ""  # what the server says that all its content is packed with
         self.pause = 0.0  # seconds between two bytes
         self.sent = dict(CONTENT)
         self.announced = {name: len(content) for name, content in CONTENT.items()}
@@ -64,6 +65,8 @@ class Server:
                     whole = f"*/{length}" if past else f"{first}-{length - 1}/{length}"
                     self.send_header("Content-Range", f"bytes {whole}")
                     content, length = content[first:], max(0, length - first)
+                if outer.encoding:
+                    self.send_header("Content-Encoding", outer.encoding)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
                 if not outer.pause:

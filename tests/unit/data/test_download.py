@@ -1,6 +1,8 @@
 """Downloads: complete or not at all, and going on where they stopped."""
 
 import errno
+import gzip
+import hashlib
 import importlib
 import os
 import threading
@@ -270,6 +272,23 @@ def test_length_that_is_not_known_is_not_compared(tmp_path, monkeypatch, headers
     fetch = resume.ResumingDownloader(tmp_path / "part")
     fetch("http://a/b", str(tmp_path / "file"), None)
     assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_packed_file_stays_packed(server, tmp_path, encoding, stopped):
+    """Some servers tell the packing of a file as that of the transfer, asked for it or not."""
+    name, packed = "d.csv.gz", gzip.compress(b"1,2,3\n", mtime=0)
+    server.encoding, server.announced[name] = encoding, len(packed)
+    card = replace(server.card, files={name: hashlib.sha256(packed).hexdigest()})
+    if stopped:
+        server.sent[name] = packed[:6]
+        with pytest.raises(DataNotFoundError, match="downloading failed"):
+            store.locate(card, tmp_path)
+    server.sent[name] = packed
+    (path,) = store.locate(card, tmp_path)
+    assert path.read_bytes() == packed
+    assert server.resumed == ([(name, 6)] if stopped else [])
 
 
 def test_server_that_sends_no_parts_sends_the_whole_file_again(server, tmp_path):
