@@ -118,6 +118,8 @@ def test_table_without_rows_or_text_is_refused():
         table("\n \n")
     with pytest.raises(DataError, match=r"t is not a text file in UTF-8"):
         read_table("t", b"\xff\xfe\x00", COLUMNS)
+    with pytest.raises(DataError, match=r"t\.csv is not such a table \(field larger than"):
+        table('a,"b,c\n' + 40_000 * "1,2,3\n")  # a stray mark makes the rest one field
 
 
 def test_unexpected_length_is_refused():

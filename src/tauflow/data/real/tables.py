@@ -145,7 +145,10 @@ def read_table(
     if delimiter == " ":
         rows = [line.split() for line in lines]
     else:
-        rows = list(csv.reader(lines, delimiter=delimiter))
+        try:
+            rows = list(csv.reader(lines, delimiter=delimiter))
+        except csv.Error as error:  # a field that never ends, say, after a stray quotation mark
+            raise DataError(f"{where} is not such a table ({error}). {AGAIN}") from error
     first_line = 1
     if header is not None:
         _check_header(where, rows[0] if rows else [], header)
