@@ -9,7 +9,6 @@ of random weights. Source: Kim et al. 2023, "Gated neural ODEs: trainability, ex
 interpretability", Appendix A.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,9 @@ from tauflow.cells.activations import ACTIVATIONS
 from tauflow.checks import at_least, one_of, positive, within
 
 SCALINGS = ("kaiming", "glorot")
-_WIDTH, _NODES = 9.0, 450  # of the integrals over a normal variable, in its standard deviation
+_WIDTH = 9.0  # of the integrals over a normal variable, in its standard deviation
+_FINEST = 0.01  # spacing of their points, in the hyperbolic scale of _normal
+_SMALLEST = 1e-300  # variance: ReLU has a slope on either side of 0, and none there
 _HALVINGS = 45
 _LARGEST = 1e8  # variance above which there is no fixed point
 
@@ -160,15 +161,16 @@ def critical_curve(
 def correlation(activation: str, kernel: float) -> tuple[float, float]:
     r"""Return :math:`\langle\varphi^2\rangle` and :math:`\langle\varphi'^2\rangle`.
 
-    The averages are over a normal variable of mean zero and variance ``kernel``.
+    The averages are over a normal variable of mean zero and variance ``kernel``; for a variance of
+    0 they are the limits.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Eq. 22, whose normalisation should read
     :math:`1 / \sqrt{2 \pi K}`.
     """
     within(0.0, math.inf, kernel=kernel)
     one_of(ACTIVATIONS, activation=activation)
-    points, weights = _normal()
-    x = (math.sqrt(kernel) * points).requires_grad_()
+    x, weights = _normal(max(kernel, _SMALLEST))
+    x.requires_grad_()
     with torch.enable_grad():
         (slopes,) = torch.autograd.grad(ACTIVATIONS[activation](x).sum(), x)
     return _power(activation, kernel), float(weights @ slopes.square())
@@ -190,23 +192,29 @@ def relu_correlation(kernel: float, cross: float) -> tuple[float, float]:
     return cross * angle / 4 + root / (2 * math.pi), angle / 4
 
 
-@functools.cache
-def _normal() -> tuple[Tensor, Tensor]:
-    """Return points and weights of averages over a standard normal variable.
+def _normal(kernel: float) -> tuple[Tensor, Tensor]:
+    """Return points and weights of averages over a normal variable of some variance.
 
-    The midpoint rule converges exponentially for smooth functions, and has no point at 0, where
-    ReLU has no slope.
+    Activations bend within a few units of 0, however wide the normal variable is: the points are
+    even in v with x = sinh v (or a small deviation times that), dense there and sparse far off. The
+    midpoint rule then converges exponentially for smooth functions. It has no point at 0, where
+    ReLU has no slope, and -1 and 1, where that of hard tanh jumps, lie halfway between points.
     """
-    step = 2 * _WIDTH / _NODES
-    points = (torch.arange(_NODES, dtype=torch.float64) + 0.5) * step - _WIDTH
-    weights = torch.exp(-points.square() / 2)
-    return points, weights / weights.sum()
+    deviation = math.sqrt(kernel)
+    unit = min(1.0, deviation)
+    jump = math.asinh(1 / max(unit, 1 / _WIDTH))  # beyond the width it does not matter
+    step = jump / math.ceil(jump / _FINEST)
+    count = math.ceil(math.asinh(_WIDTH * max(1.0, deviation)) / step)
+    v = (torch.arange(-count, count, dtype=torch.float64) + 0.5) * step
+    normal = v.sinh() / max(1.0, deviation)
+    weights = torch.exp(-normal.square() / 2) * v.cosh()
+    return deviation * normal, weights / weights.sum()
 
 
 def _power(activation: str, kernel: float) -> float:
     """Return the mean square of the activation."""
-    points, weights = _normal()
-    return float(weights @ ACTIVATIONS[activation](math.sqrt(kernel) * points).square())
+    x, weights = _normal(kernel)
+    return float(weights @ ACTIVATIONS[activation](x).square())
 
 
 def _kernels(family: RandomODE, variance: float) -> tuple[float, ...]:

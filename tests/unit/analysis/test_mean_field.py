@@ -27,6 +27,31 @@ def test_averages_of_tanh_are_those_of_quadrature(kernel):
     assert correlation("tanh", kernel) == pytest.approx((power, slope), rel=1e-6)
 
 
+@pytest.mark.parametrize("kernel", [900.0, 1e4, 1e7])
+def test_averages_over_variables_far_wider_than_the_activation(kernel):
+    def average(f):  # what bends lies within 30 of 0
+        density = norm(scale=math.sqrt(kernel)).pdf
+        return 2 * sum(quad(lambda x: f(x) * density(x), *ends)[0] for ends in ((0, 3), (3, 30)))
+
+    power = 1 - average(lambda x: math.cosh(x) ** -2)
+    slope = average(lambda x: math.cosh(x) ** -4)
+    assert correlation("tanh", kernel) == pytest.approx((power, slope), rel=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [1e-3, 0.3, 1.7, 10.0, 100.0, 1e4])
+def test_averages_of_hard_tanh(kernel):
+    inside = math.erf(1 / math.sqrt(2 * kernel))
+    power = 1 + (kernel - 1) * inside - math.sqrt(2 * kernel / math.pi) * math.exp(-0.5 / kernel)
+    assert correlation("hardtanh", kernel) == pytest.approx((power, inside), rel=3e-5)
+
+
+def test_strongly_coupled_networks_are_not_called_stable():
+    """Few units are not saturated, and they are strong. Numbers: SciPy's quadrature, iterated."""
+    found = mean_field(RandomODE(3, 16.0, sigma_b=1.0))
+    assert found.squared_radius**0.5 == pytest.approx(34.42783318, rel=1e-6)
+    assert found.variance == pytest.approx(244.25882847, rel=1e-6)
+
+
 @pytest.mark.parametrize("kernel", [0.3, 4.0])
 def test_averages_of_relu(kernel):
     assert correlation("relu", kernel) == pytest.approx((kernel / 2, 0.5), rel=1e-9)  # Eq. 37
@@ -89,6 +114,13 @@ def test_the_zero_fixed_point_is_equation_36(layers):
     assert found.squared_radius == pytest.approx(0.9 ** (2 * layers))
     assert found.abscissa == pytest.approx(0.9**layers - 1)
     assert critical_curve(RandomODE(layers, 1.0), [0.0]).sigma_w.item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_the_zero_fixed_point_of_relu_networks_is_as_stable_as_small_ones(layers):
+    found = mean_field(RandomODE(layers, 0.9, activation="relu"))
+    assert found.variance == 0
+    assert found.squared_radius == pytest.approx(0.9 ** (2 * layers) / 2 ** (layers - 1))  # Eq. 49
 
 
 def test_the_fixed_point_solves_its_equation():
