@@ -5,17 +5,20 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import floating, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
+from tauflow.sequence.inputs import prepare
+
+from .cell_runs import evaluating
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
 Step: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -146,8 +149,7 @@ def as_flow(
     """
     if dt is not None:
         dt = within(0.0, math.inf, dt=float(dt))
-    if isinstance(body := getattr(system, "rnn", None), SequenceModule):
-        system = body  # of a model with a readout
+    system = _body(system)
     if isinstance(system, AbstractCell | SequenceModule):
         return _flow_of_network(system, x, dt, dtype)
     if x is not None or (isinstance(system, Flow) and dt is not None):
@@ -172,7 +174,7 @@ def as_flow(
 
 @torch.no_grad()
 def visited_states(
-    network: AbstractCell | SequenceModule,
+    network: AbstractCell | SequenceModule | nn.Module,
     x: Float[Tensor, "B T I"],
     *,
     dt: Tensor | float | None = None,
@@ -181,26 +183,30 @@ def visited_states(
     """Return the states after every sample of some sequences, where :func:`as_flow` can start.
 
     Args:
-        network: a cell, or a sequence module of one direction.
-        x: inputs.
+        network: a cell, a sequence module of one direction, or a model around one.
+        x: inputs of the cell or the sequence module.
         dt: gaps: a number, (B, T) or (B, T, 1); by default 1.
         hx: states to start from; by default the network's own.
     """
+    network = _body(network)
+    if not isinstance(network, AbstractCell | SequenceModule):
+        raise ArgumentError(
+            "visited_states: expected a cell or a sequence module such as tauflow.LTC, got "
+            f"{type(network).__name__}."
+        )
     module = _as_module(network)
     if module.bidirectional:
         raise _two_directions("visited_states")
     if x.ndim != 3:
         advice = "Add the batch axis with x.unsqueeze(0)."
         raise shape_error("visited_states", "x", x, "(B, T, I)", advice)
-    training, states = module.training, []
-    module.eval()
-    try:
+    # the gaps of all samples are checked at once: the module sees those of one sample at a time
+    gaps = prepare("visited_states", module.input_size, x, dt=dt, goes_on=hx is not None).dt
+    states = []
+    with evaluating(module):
         for at in range(x.shape[1]):
-            gap = dt[:, at : at + 1] if isinstance(dt, Tensor) and dt.ndim > 1 else dt
-            _, hx = module(x[:, at : at + 1], hx, dt=gap)
+            _, hx = module(x[:, at : at + 1], hx, dt=gaps[:, at : at + 1])
             states.append(hx)
-    finally:
-        module.train(training)
     return torch.stack([state for state in states if state is not None], dim=1)
 
 
@@ -245,6 +251,12 @@ def _flow_of_network(
         return push_forward(torch.ones_like(start))[0]  # type: ignore[no-any-return]
 
     return Flow(finite_velocity if gap else velocity, gap, module.state_size, dtype, device)
+
+
+def _body(system: Any) -> Any:
+    """Return the sequence module of a model with a readout, and anything else as it is."""
+    body = getattr(system, "rnn", None)
+    return body if isinstance(body, SequenceModule) else system
 
 
 def _as_module(network: AbstractCell | SequenceModule) -> SequenceModule:

@@ -18,8 +18,6 @@ Sums below 1 in all units make errors shrink (in the maximum norm). Sums above 1
 do not make them: what happened along the sequences is in ``error_norm``.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +27,7 @@ from torch import Tensor, nn
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import one_of, within
 
-from .cell_runs import CellRun, cell_of, run_cell
+from .cell_runs import CellRun, cell_of, evaluating, run_cell
 
 CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 
@@ -109,7 +107,7 @@ def gradient_flow(
     within(0.0, 1.0, epsilon=epsilon)
     printed = one_of(CONVENTIONS, convention=convention) == "printed"
     cell = cell_of("gradient_flow", module)
-    with _evaluating(cell), torch.no_grad():
+    with evaluating(cell), torch.no_grad():
         run = run_cell("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
         jacobians = step_jacobians(cell, run)
         back = _accumulated(jacobians)
@@ -152,15 +150,3 @@ def _accumulated(jacobians: Tensor) -> Tensor:
     for step in range(steps - 1, -1, -1):
         found.append(found[-1] @ jacobians[:, step])
     return torch.stack(found[::-1], dim=1)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode for a while."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

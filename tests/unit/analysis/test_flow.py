@@ -100,6 +100,27 @@ def test_visited_states_are_those_of_the_run(rows):
     torch.testing.assert_close(states[..., :3], y)
 
 
+def test_visited_states_leaves_modes_alone_and_takes_models():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 2)
+    for training in (False, True):
+        cell = MODELS["cfc"].build(2, 4, backbone_dropout=0.5).train(training)
+        visited_states(cell, x)
+        assert [part.training for part in cell.modules()] == [training] * len(list(cell.modules()))
+    model = tauflow.SequenceModel(tauflow.CfC(2, 4), 1)
+    model.rnn.cell.eval()  # a part that is frozen stays so
+    states = visited_states(model, x)
+    assert model.rnn.training
+    assert not model.rnn.cell.training
+    torch.testing.assert_close(states[:, -1], model.rnn(x)[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 1), (3, 5), (2, 4)])
+def test_visited_states_refuses_gaps_of_other_sequences(shape):
+    with pytest.raises(ShapeError, match=r"visited_states: dt has shape"):
+        visited_states(LTCCell(2, 3), torch.randn(2, 5, 2), dt=torch.ones(shape))
+
+
 def test_a_nan_jacobian_has_nan_eigenvalues_alone():
     flow = Flow(lambda h: h.sqrt())
     spectrum = flow.eigenvalues(torch.tensor([[4.0], [-1.0]], dtype=F64))
@@ -117,6 +138,10 @@ def test_bad_calls_are_refused():
         as_flow(LTCCell(2, 3), torch.zeros(1, 2))
     with pytest.raises(ShapeError, match=r"expected \(B, T, I\)"):
         visited_states(LTCCell(2, 3), torch.zeros(4, 2))
+    with pytest.raises(ArgumentError, match="got Linear"):
+        visited_states(torch.nn.Linear(2, 2), torch.zeros(4, 1, 2))
+    with pytest.raises(ShapeError, match="T >= 1"):
+        visited_states(LTCCell(2, 3), torch.zeros(4, 0, 2))
     with pytest.raises(ArgumentError, match="x and dt belong to a cell"):
         as_flow(Flow(torch.sin), dt=1.0)
     with pytest.raises(ArgumentError, match="wrap it"):
