@@ -29,10 +29,11 @@ class PathSettings:
     Args:
         solver: one of :data:`PATH_SOLVERS`. ``"ode45"`` and ``"ode23"`` choose their steps as
             MATLAB does and return their own output points. The fixed-step solvers (``"euler"``,
-            ``"midpoint"``, ``"heun"``, ``"rk4"``) take one step per input sample. The adaptive
-            solvers of :mod:`tauflow.solvers` know no longest step; their states are read at four
-            times per input sample. ``"radau"``, ``"bdf"`` and ``"lsoda"`` need SciPy and solve one
-            network after the other.
+            ``"midpoint"``, ``"heun"``, ``"rk4"``) take one step per input sample; a stiff network
+            may explode, and counts as not converged once its variance is beyond the floats. The
+            adaptive solvers of :mod:`tauflow.solvers` know no longest step; their states are read
+            at four times per input sample. ``"radau"``, ``"bdf"`` and ``"lsoda"`` need SciPy and
+            solve one network after the other.
         rtol: error allowed in a step, relative to the state; fixed-step solvers ignore it.
         atol: error allowed in a step, in the unit of the state.
         max_step: longest step as a share of the span.
@@ -98,10 +99,18 @@ def _fixed_step(
         dt = gap.to(y).expand(count, 1)
         tableau = TABLEAUS[settings.solver]
         states.append(integrate(field, states[-1], dt, tableau=tableau, substeps=1))
-    path = torch.stack(states, dim=1)[..., :-1]
-    steps = torch.full((count,), len(signal.t) - 1)
-    converged = path.isfinite().flatten(1).all(dim=1)
-    return _even_path(signal.t.to(y), path, steps, torch.zeros_like(steps), converged)
+    t, path = signal.t.to(y), torch.stack(states, dim=1)[..., :-1]
+    # steps too long for a stiff row make it explode: it ends while it has a variance
+    small = path.abs().amax(dim=-1) < torch.finfo(path.dtype).max ** 0.45
+    points = small.long().cumprod(dim=1).sum(dim=1)
+    return SolverPath(
+        t=tuple(t[:end] for end in points.tolist()),
+        y=tuple(row[:end] for row, end in zip(path, points.tolist(), strict=True)),
+        accepted=points - 1,
+        rejected=torch.zeros_like(points),
+        converged=points == len(t),
+        refine=1,
+    )
 
 
 @torch.no_grad()

@@ -113,6 +113,24 @@ def test_every_solver_follows_the_same_path(solver, exact):
         assert float(arc_length(path.y[row])) == pytest.approx(length, rel=0.02)
 
 
+def test_a_network_that_explodes_ends_there_and_spares_the_others():
+    """Steps of 2 pi / 99 make y' = -1000 y grow 62-fold, and y' = -y shrink."""
+    rates = torch.tensor([[-1e3, -2e3], [-1.0, -2.0]], dtype=torch.float64)
+    start, signal = torch.ones(2, 2, dtype=torch.float64), circular_input()
+    path = solve_path(lambda rows: lambda t, y: rates[rows] * y, start, signal, PathSettings("rk4"))
+    assert path.converged.tolist() == [False, True]
+    assert 1 < len(path.t[0]) == len(path.y[0]) == path.accepted[0] + 1 < 100 == len(path.t[1])
+    decayed = torch.exp(rates[1] * math.tau)
+    torch.testing.assert_close(path.y[1][-1], decayed, rtol=1e-3, atol=0)
+    stiff = trajectory_lengths("ct-rnn", tries=30, solver="rk4")
+    assert not stiff.converged.all()
+    assert stiff.lengths.isfinite().all()
+    assert stiff.explained.isfinite().all()
+    fine = trajectory_lengths("ct-rnn", tries=30).lengths
+    tame = stiff.lengths.flatten() < 100
+    torch.testing.assert_close(stiff.lengths[tame], fine[tame], rtol=0.05, atol=0)
+
+
 def test_results_depend_neither_on_chunks_nor_on_the_number_of_tries():
     law = NetworkLaw(width=4, layers=2, tau_law="paper")
     whole = trajectory_lengths("ltc", law, tries=5, examples=3)
