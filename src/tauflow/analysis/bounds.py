@@ -11,7 +11,7 @@ and stays between the lowest and the highest of its potentials and its initial s
 the flow. A solver keeps the states' bounds as follows, with z = d (g_l + sum of w) / C and d the
 length of its steps:
 
-- *fused*: for any step, as a step is a weighted mean of state and potentials;
+- *fused*, *exponential*: for any step, as a step is a weighted mean of state and potentials;
 - *euler*, *heun*, *rk4*: for z <= 1. Seen from the highest potential, a stage's rate is
   k = g e - q with the distance e, a conductance g and a pull q >= 0; for z <= 1 the distance after
   the step grows with every q, and is not negative without them, whatever g in each stage. Beyond,
@@ -39,7 +39,14 @@ from tauflow.errors import ArgumentError
 from .cell_runs import CellRun, cell_of, run_cell
 from .ltc_synapses import LTCSynapses, ltc_synapses, mapped_input
 
-_LONGEST_Z = {"fused": math.inf, "euler": 1.0, "heun": 1.0, "rk4": 1.0, "midpoint": 0.0}
+_LONGEST_Z = {
+    "fused": math.inf,
+    "exponential": math.inf,
+    "euler": 1.0,
+    "heun": 1.0,
+    "rk4": 1.0,
+    "midpoint": 0.0,
+}
 _RANGES = {"sigmoid": (0.0, 1.0), "relu": (0.0, math.inf), "softplus": (0.0, math.inf)}
 
 
@@ -53,7 +60,7 @@ class LTCBounds:
         state_low: lowest potential of the neuron.
         state_high: highest one.
         safe_gap: longest gap ``dt`` over which the cell's solver keeps the states' bounds whatever
-            the input; infinite for the fused solver, 0 where no gap is safe.
+            the input; infinite for the fused and the exponential one, 0 where no gap is safe.
     """
 
     tau_low: Float[Tensor, " N"]

@@ -43,7 +43,8 @@ class GradientFlow:
         row_sums: for every step, what Definition 1 sums for each unit.
         step_norm: spectral norm of each step's Jacobian.
         error_norm: spectral norm of the Jacobian of the last state with respect to the state before
-            each step; the last entry, of the last state itself, is 1.
+            each step; the last entry, of the last state itself, is 1. Infinite beyond the largest
+            float; like the others NaN where a Jacobian is not finite.
         part_norm: the same with respect to each part of the state alone, in the order of parts.
         epsilon: how far below 1 a sum must be to count as vanishing.
         convention: ``"absolute"`` or ``"printed"``.
@@ -110,7 +111,7 @@ def gradient_flow(
     with evaluating(cell), torch.no_grad():
         run = run_cell("gradient_flow", cell, x, hx, dt=dt, t=t, observed=observed)
         jacobians = step_jacobians(cell, run)
-        back = _accumulated(jacobians)
+        back, powers = _accumulated(jacobians)
     parts = cell.state_parts
     sums = jacobians.sum(dim=-1).abs() if printed else jacobians.abs().sum(dim=-1)
     columns = back.split(list(parts.values()), dim=-1)
@@ -119,9 +120,9 @@ def gradient_flow(
         t=run.t,
         parts=parts,
         row_sums=sums,
-        step_norm=torch.linalg.matrix_norm(jacobians, ord=2),
-        error_norm=torch.linalg.matrix_norm(back, ord=2),
-        part_norm=torch.stack([torch.linalg.matrix_norm(c, ord=2) for c in columns], dim=-1),
+        step_norm=_spectral_norm(jacobians),
+        error_norm=_times_power(_spectral_norm(back), powers),
+        part_norm=torch.stack([_times_power(_spectral_norm(c), powers) for c in columns], dim=-1),
         epsilon=epsilon,
         convention=convention,
     )
@@ -142,11 +143,33 @@ def step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]
     return torch.stack(found, dim=1)
 
 
-def _accumulated(jacobians: Tensor) -> Tensor:
-    """Return the Jacobians of the last state with respect to every state, (B, T + 1, S, S)."""
+def _accumulated(jacobians: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the Jacobians of the last state with respect to every state, (B, T + 1, S, S).
+
+    They are divided by powers of two, (B, T + 1), for what explodes is soon beyond the floats.
+    """
     batch, steps, size, _ = jacobians.shape
     back = torch.eye(size, dtype=jacobians.dtype, device=jacobians.device)
     found = [back.expand(batch, size, size)]
+    powers = [torch.zeros(batch, dtype=torch.long, device=jacobians.device)]
     for step in range(steps - 1, -1, -1):
-        found.append(found[-1] @ jacobians[:, step])
-    return torch.stack(found[::-1], dim=1)
+        back = found[-1] @ jacobians[:, step]
+        power = torch.frexp(back.abs().amax(dim=(1, 2))).exponent.long()
+        found.append(_times_power(back, -power[:, None, None]))
+        powers.append(powers[-1] + power)
+    return torch.stack(found[::-1], dim=1), torch.stack(powers[::-1], dim=1)
+
+
+def _spectral_norm(matrices: Tensor) -> Tensor:
+    """Return the spectral norms, NaN where a matrix is not finite, which LAPACK refuses."""
+    finite = matrices.isfinite().flatten(-2).all(dim=-1)
+    norms: Tensor = torch.linalg.matrix_norm(matrices.where(finite[..., None, None], 0.0), ord=2)
+    return norms.where(finite, torch.nan)
+
+
+def _times_power(values: Tensor, power: Tensor) -> Tensor:
+    """Return values * 2**power: exact, 0 or infinite beyond the floats, and 0 for 0."""
+    half = power // 2  # of a subnormal number the whole power may be beyond the floats
+    # torch.ldexp makes of an integer a power in single precision
+    scaled = values * torch.exp2(half.to(values)) * torch.exp2((power - half).to(values))
+    return scaled.where(values != 0, 0.0)

@@ -60,6 +60,21 @@ def test_the_fused_solver_keeps_the_bounds_for_any_gap(seed, size, dt, eps):
         assert certificate.holds
 
 
+@pytest.mark.parametrize("dt", [1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exponential_solver_keeps_the_bounds_for_any_gap(seed, dt):
+    for size in (1.0, 1e6):
+        x, h = inputs(seed, size)
+        for cell in (
+            random_ltc(seed, solver="exponential"),
+            random_neuronal(seed, activation="sigmoid", solver="exponential"),
+            random_neuronal(seed, activation="relu", solver="exponential"),
+        ):
+            certificate = certify_ltc(cell, x, h, dt=dt)
+            assert certificate.proven
+            assert certificate.holds
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=SEEDS,

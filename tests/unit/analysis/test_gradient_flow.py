@@ -48,6 +48,35 @@ def test_a_linear_map_by_hand():
     torch.testing.assert_close(flow.t[0], torch.tensor([0.5, 1.0, 1.5]).double())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_errors_beyond_the_floats(dtype):
+    """J = diag(4, 1/4): 4**600 is no float, and 4**-600 is 0."""
+    steps = 600
+    cell = linear_cell([[3.0, 0.0], [0.0, -0.75]]).to(dtype)
+    x, h = torch.zeros(1, steps, 1, dtype=dtype), torch.zeros(1, 2, dtype=dtype)
+    flow = gradient_flow(cell, x, h)
+    exact = torch.tensor([4.0 ** min(n, 511) for n in range(steps, -1, -1)], dtype=torch.float64)
+    exact[: steps - 511] = math.inf
+    assert torch.equal(flow.error_norm[0], exact.to(dtype))
+    assert flow.exploding.tolist() == [True, False]
+    assert flow.vanishing.tolist() == [False, True]
+    shrinking = gradient_flow(linear_cell([[-0.75]]).to(dtype), x, h[:, :1])
+    small = torch.tensor([0.25**n for n in range(steps, -1, -1)], dtype=torch.float64)
+    assert torch.equal(shrinking.error_norm[0], small.to(dtype))
+
+
+def test_a_state_that_is_not_finite_has_no_norms():
+    cell = linear_cell([[3.0]]).float()
+    flow = gradient_flow(cell, torch.zeros(1, 80, 1), torch.full((1, 1), 1e30))
+    assert flow.step_norm.shape == (1, 80)  # the flow is linear: its Jacobians stay finite
+    assert not flow.error_norm.isnan().any()
+    bent = linear_cell([[3.0]], activation="tanh").float()
+    flow = gradient_flow(bent, torch.zeros(1, 3, 1), torch.full((1, 1), math.nan))
+    assert flow.step_norm.isnan().all()
+    assert flow.error_norm[0, :-1].isnan().all()
+    assert flow.error_norm[0, -1] == 1
+
+
 def test_verdicts_unit_by_unit():
     W = [[-0.5, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]  # J = diag(0.5, 1, 2)
     flow = gradient_flow(linear_cell(W), no_input(4), dt=1.0)
