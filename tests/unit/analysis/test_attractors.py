@@ -46,6 +46,37 @@ def test_a_line_attractor_in_continuous_and_in_discrete_time(step):
     torch.testing.assert_close(found.alignment, torch.ones(80, dtype=F64))
 
 
+@pytest.mark.parametrize(("damping", "frequency"), [(1e4, 0.0), (1.0, 2e3)])
+def test_a_line_attractor_that_is_stiff(damping, frequency):
+    """x' = 0, w' = -w and a fast mode: what is left of the slow one is exp(-5)."""
+
+    def field(h):
+        x, w, y, z = h.unbind(-1)
+        turned = [-damping * y - frequency * z, frequency * y - damping * z]
+        return torch.stack([0 * x, -w, *turned], dim=-1)
+
+    points = torch.nn.functional.pad(torch.linspace(-1, 1, 60, dtype=F64)[:, None], (0, 3))
+    found = continuous_attractor(Flow(field), points)
+    assert found.is_attractor
+    assert found.recovery.max() < 1.01 * math.exp(-5)
+
+
+@pytest.mark.parametrize("pace", [1.0, 1e4])
+def test_the_pace_of_other_modes_does_not_decide(pace):
+    """A ring that attracts at 2 * pace, and an axis that does at 1, but from one side no further
+    than to 1/50 of the ring's radius."""
+
+    def field(h):
+        up = h[:, 2:]
+        return torch.cat([pace * ring(h[:, :2]), -up * (1 - 50 * up)], dim=1)
+
+    points = torch.nn.functional.pad(on_circle(100), (0, 1))
+    found = continuous_attractor(Flow(field), points, displacement=0.003)
+    assert found.is_attractor
+    assert found.recovery.max() < 0.05
+    assert continuous_attractor(Flow(field), points, displacement=0.3).failures == ("returning",)
+
+
 def line_network():
     """F(h) = u (relu(u h) - relu(-u h)) = u u^T h: the line along u rests, all else decays."""
     cell = GNODECell(1, 3, layers=2, units=2, gate_layers=1)
