@@ -78,7 +78,8 @@ def closed_form_tightness(
         f: the synapse, increasing, with values from 0 to 1.
 
     Raises:
-        ArgumentError: f leaves the range from 0 to 1.
+        ArgumentError: f, of the signal or its negative, leaves the range from 0 to 1, or a gap is
+            below 0.
     """
     floating("closed_form_tightness", signal=signal)
     if signal.ndim != 2 or dt.shape != signal.shape:
@@ -86,10 +87,16 @@ def closed_form_tightness(
             "closed_form_tightness", "dt", dt, f"(B, T) like signal, {tuple(signal.shape)}", ""
         )
     within(0.0, math.inf, w=w)
-    conducted, mirrored = f(signal), f(-signal)
-    if not bool(((conducted >= 0) & (conducted <= 1)).all()):
+    if not bool((dt >= 0).all()):
         raise ArgumentError(
-            f"f has values from {float(conducted.min()):g} to {float(conducted.max()):g}; the "
+            f"closed_form_tightness: dt must be 0 or more, but its least is {float(dt.min()):g}. "
+            "Sort the samples by time."
+        )
+    conducted, mirrored = both = f(signal), f(-signal)
+    values = torch.stack(both)
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise ArgumentError(
+            f"f has values from {float(values.min()):g} to {float(values.max()):g}; the "
             "bounds need values from 0 to 1. Scale it, e.g. use torch.sigmoid."
         )
     c = x0 - A

@@ -107,10 +107,12 @@ def find_fixed_points(
     looks for a velocity below the tolerance. What it finds is accepted
 
     - ``"box"``: if every coordinate lies between 2 q and 2 r, where q and r are the smallest and
-      the largest of all coordinates of all visited states (q and r alone, where 2 q or 2 r would
-      lie inside);
+      the largest of all coordinates of all visited states (0 in place of 2 q or 2 r, where these
+      would lie inside);
     - ``"distance"``: if a visited state lies within a distance of 1;
     - ``"none"``: always.
+
+    States that are not finite, as of a run that diverged, do not count as visited.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Appendix E.3, after Sussillo & Barak 2013,
     "Opening the black box". Its settings are :data:`KIM_2023`.
@@ -235,6 +237,9 @@ def _near(found: Tensor, visited: Tensor, criterion: str) -> Tensor:
     """Return which of the found states satisfy the criterion."""
     if criterion == "none":
         return torch.ones(len(found), dtype=torch.bool, device=found.device)
+    visited = visited[visited.isfinite().all(dim=1)]
+    if not len(visited):
+        return torch.zeros(len(found), dtype=torch.bool, device=found.device)
     if criterion == "distance":
         rows = max(1, 10_000_000 // max(1, len(visited)))
         parts = found.split(rows)

@@ -82,16 +82,20 @@ def output_projection(
         ArgumentError: the readout is not affine, or has no such channels.
     """
     size = at_least(1, state_size=state_size)
-    corners = torch.cat([torch.zeros(1, size), torch.eye(size), torch.full((1, size), 0.7)])
+    # far out on both sides, where an activation saturates or is shut
+    tests = torch.tensor([[0.7], [30.0], [-30.0]])
+    corners = torch.cat([torch.zeros(1, size), torch.eye(size), tests.expand(-1, size)])
     with torch.no_grad():
         outputs = readout(corners)
         if not outputs.isfinite().all():
             raise ArgumentError("output_projection: the readout is not finite. Check its weights.")
-        start, ends, test = outputs[0], outputs[1:-1], outputs[-1]
+        start, ends, found = outputs.split([1, size, len(tests)])
+        start = start[0]
         weight = (ends - start).T.double()
-        guess = start.double() + 0.7 * weight.sum(dim=1)
-    scale = 1 + outputs.abs().max().item()
-    if not torch.allclose(test.double(), guess, rtol=0, atol=1e-4 * scale):
+        guess = start.double() + tests.to(weight) * weight.sum(dim=1)
+    # weights are rounded as the largest output is, and so, times the distance, is a guess
+    error = (found.double() - guess).abs() / tests.abs().to(weight)
+    if error.max() > 1e-4 * (1 + outputs[: size + 2].abs().max()):
         raise ArgumentError(
             "output_projection: the readout is not affine, so a flow does not project onto its "
             "outputs as one. Use principal_components, or a readout before the nonlinearity."
@@ -162,8 +166,10 @@ def principal_components(states: Float[Tensor, "*batch S"]) -> PrincipalComponen
             f"principal_components: needs at least two finite states, got {len(rows)}. Give the "
             "states of a run that stays finite."
         )
-    mean = rows.mean(dim=0)
-    centred = rows - mean
+    # from the first state on, so that equal states have no variance at all, not that of rounding
+    away = rows - rows[0]
+    mean = rows[0] + away.mean(dim=0)
+    centred = away - away.mean(dim=0)
     variances, axes = torch.linalg.eigh(centred.T @ centred / (len(rows) - 1))
     variances, axes = variances.flip(0).clamp(min=0), axes.flip(1).T
     # the sign is arbitrary; the largest entry of an axis is made positive

@@ -94,6 +94,10 @@ def test_bad_arguments_are_refused():
         ArgumentError, match=r"f has values from -0.76\d+ to 0.76\d+; the bounds need values from 0"
     ):
         closed_form_tightness(row([1.0, -1.0]), row([1.0, 1.0]), f=torch.tanh)
+    with pytest.raises(ArgumentError, match=r"f has values from 0.367\d+ to 2.71"):
+        closed_form_tightness(row([-1.0, -0.5]), row([1.0, 1.0]), f=torch.exp)  # f(-I) is above 1
+    with pytest.raises(ArgumentError, match=r"dt must be 0 or more, but its least is -1"):
+        closed_form_tightness(row([1.0, -1.0]), row([1.0, -1.0]))
     with pytest.raises(ShapeError, match=r"dt has shape \(1, 3\)"):
         closed_form_tightness(row([1.0, -1.0]), row([1.0, 1.0, 1.0]))
     with pytest.raises(UnknownNameError, match="bound='left' is unknown"):

@@ -153,6 +153,30 @@ def test_box():
     assert positive.accepted.all()  # twice the smallest coordinate would leave 1 out
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_box_of_states_of_one_sign_reaches_to_zero(sign):
+    states = sign * torch.tensor([[1.0], [2.0]], dtype=F64)
+    for place, inside in ((0.5, True), (3.9, True), (-0.1, False), (4.1, False)):
+        found = find_fixed_points(lambda h, p=place: 0 * h + sign * p, states)
+        assert found.accepted.all().item() is inside
+        assert found.accepted.any().item() is inside
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("accept", ["box", "distance"])
+def test_a_run_that_diverged_does_not_decide_what_is_near(accept, lost):
+    states = torch.tensor([[0.9], [-0.2], [-0.8]], dtype=F64)
+    diverged = torch.cat([states, torch.tensor([[lost]], dtype=F64)])
+    field = pitchfork(1.0)
+    clean = find_fixed_points(field, states, accept=accept)
+    found = find_fixed_points(field, diverged, accept=accept)
+    torch.testing.assert_close(found.points, clean.points)
+    assert found.accepted.tolist() == [True, True, True, False]
+    away = find_fixed_points(lambda h: 0 * h + 7.0, diverged, accept=accept)
+    assert not away.accepted.any()
+    assert not find_fixed_points(field, diverged[3:], accept=accept).accepted.any()
+
+
 def test_a_fixed_point_at_an_extreme_of_zero_is_in_the_box():
     W, b = torch.tensor([[0.5, 0.0], [-3.0, 0.5]], dtype=F64), torch.tensor([0.5, 0.1], dtype=F64)
     visited = [torch.zeros(1, 2, dtype=F64)]

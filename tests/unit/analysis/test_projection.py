@@ -32,8 +32,10 @@ def test_principal_components_are_those_of_scikit_learn():
     assert view.names[0] == f"PC 1 ({theirs.explained_variance_ratio_[0]:.0%})"
 
 
-def test_states_that_rest_have_no_variance_to_explain():
-    found = principal_components(torch.ones(5, 3))
+@pytest.mark.parametrize("value", [1.0, 0.1, 1e6 + 0.1])
+def test_states_that_rest_have_no_variance_to_explain(value):
+    found = principal_components(torch.full((7, 3), value, dtype=F64))
+    assert found.mean.tolist() == [value] * 3
     assert found.explained.tolist() == [0.0, 0.0, 0.0]
     assert found.count() == 3
 
@@ -69,6 +71,13 @@ def test_outputs_as_coordinates():
 def test_bad_calls_are_refused():
     with pytest.raises(ArgumentError, match="not affine"):
         output_projection(lambda h: torch.tanh(h), 2)
+    weak = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        weak.weight.copy_(torch.tensor([[0.02, 0.01, 0.03], [0.01, 0.02, 0.02]]))
+        weak.bias.fill_(0.01)
+    for bend in (torch.tanh, torch.relu):  # straight where states are small, and positive
+        with pytest.raises(ArgumentError, match="not affine"):
+            output_projection(lambda h, f=bend: f(weak(h)), 3)
     with pytest.raises(ArgumentError, match="has 2 outputs"):
         output_projection(lambda h: h, 2, channels=(0, 2))
     with pytest.raises(ArgumentError, match="not finite"):
