@@ -207,11 +207,14 @@ def _draw_speed(field: FlowField, ax: "Axes") -> None:
         return
     # a grid point that happens to be a fixed one must not stretch the scale
     low, high = float(moving.quantile(0.01)), float(moving.max())
-    first, last = field.at[0, 0].tolist(), field.at[-1, -1].tolist()
+    # a grid point is the middle of its pixel, so that the pixels reach half a step beyond the grid
+    (left, bottom), (right, top) = field.at[0, 0].tolist(), field.at[-1, -1].tolist()
+    rows, columns = speed.shape
+    aside, above = (right - left) / (columns - 1) / 2, (top - bottom) / (rows - 1) / 2
     image = ax.imshow(
         speed.clamp(min=low).numpy(),
         origin="lower",
-        extent=(first[0], last[0], first[1], last[1]),
+        extent=(left - aside, right + aside, bottom - above, top + above),
         aspect="auto",
         cmap="Blues",
         norm=LogNorm(min(low, 0.9 * high), high),

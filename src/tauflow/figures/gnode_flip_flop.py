@@ -95,6 +95,7 @@ def _planes(job: Job, parts: tuple[str, ...]) -> Result:
         arrays |= {
             f"{part}_at": plane.field.at,
             f"{part}_velocity": plane.field.velocity,
+            f"{part}_speed": plane.field.speed,
             f"{part}_paths": plane.field.trajectories,
         }
         if plane.field.points is not None:

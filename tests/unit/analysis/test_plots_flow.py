@@ -40,7 +40,6 @@ def test_a_field_shows_speed_streams_paths_and_points(tmp_path):
     )
     ax = draw_flow_field(field)
     (image,) = ax.images
-    np.testing.assert_allclose(image.get_extent(), (-1.5, 1.5, -1.0, 1.0))
     assert image.get_array().max() == pytest.approx(field.speed.max().item())
     assert len(ax.collections) == 1  # the streamlines
     drawn = [line.get_xydata() for line in ax.lines]
@@ -51,6 +50,23 @@ def test_a_field_shows_speed_streams_paths_and_points(tmp_path):
     assert ax.get_xlim() == (-1.5, 1.5)
     ax.figure.savefig(tmp_path / "field.png")
     assert (tmp_path / "field.png").stat().st_size > 20_000
+
+
+def test_speeds_lie_where_they_were_taken():
+    """The speed of a flow that rests at a grid point is lowest in that point's pixel."""
+    rest = torch.tensor([-1.5, 1.0], dtype=torch.float64)  # the upper left corner
+    ax = draw_flow_field(flow_field(Flow(lambda h: h - rest), box=BOX, resolution=9))
+    (image,) = ax.images
+    left, right, bottom, top = image.get_extent()
+    speeds = image.get_array()
+    rows, columns = speeds.shape
+    x = left + (np.arange(columns) + 0.5) * (right - left) / columns
+    y = bottom + (np.arange(rows) + 0.5) * (top - bottom) / rows
+    expected = np.hypot(x[None, :] + 1.5, y[:, None] - 1.0)
+    assert (expected < 1e-9).sum() == 1
+    far = expected > 0.5  # the scale does not reach down to the slowest
+    np.testing.assert_allclose(speeds[far], expected[far])
+    assert (ax.get_xlim(), ax.get_ylim()) == BOX
 
 
 def test_a_field_that_rests_everywhere_is_drawn_without_streams():

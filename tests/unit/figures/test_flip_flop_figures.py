@@ -42,6 +42,9 @@ def test_pictured_velocities_are_those_of_a_small_step_of_the_network():
     velocity = (view.project(after) - at) / gap
     pictured = torch.as_tensor(result.arrays["ring_velocity"]).reshape(-1, 2)
     torch.testing.assert_close(pictured, velocity, rtol=1e-3, atol=1e-3)
+    coloured = torch.as_tensor(result.arrays["ring_speed"]).flatten()
+    speed = torch.linalg.vector_norm((after - start) / gap, dim=-1)  # of the state, not the outputs
+    torch.testing.assert_close(coloured, speed, rtol=1e-3, atol=1e-3)
 
 
 def test_quartiles_stand_beside_published_ones():
