@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tauflow.palette import BLUE, GREY, INK, ORANGE, styled
+from tauflow.training.metrics import METRICS
 
 from .results import RunRecord
 from .samples import Sample
@@ -16,6 +17,7 @@ from .table import FRACTIONS, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
 
@@ -140,8 +142,8 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
     axes.set_title(panel.title)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if metric not in FRACTIONS:
-        _log_axis(axes)
+    if not METRICS[metric].higher_is_better:
+        log_axis(axes, axes.yaxis)
 
 
 def _scores(record: RunRecord, key: str) -> list[float]:
@@ -149,14 +151,18 @@ def _scores(record: RunRecord, key: str) -> list[float]:
     return [math.nan if row[key] is None else row[key] for row in record.history]
 
 
-def _log_axis(axes: "Axes") -> None:
-    """Make the value axis logarithmic, with plain numbers at 1, 2 and 5 times a power of ten."""
+def log_axis(axes: "Axes", axis: "Axis") -> None:
+    """Make one of the axes logarithmic, with plain numbers at 1, 2 and 5 times a power of ten.
+
+    Over more than three powers of ten these would overlap, and only the powers have numbers.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high <= 1e3 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def shared_legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tauflow.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
 
-from .figures import Picture, canvas_of, shared_legend, uri_of
+from .figures import Picture, canvas_of, log_axis, shared_legend, uri_of
 from .survey import AGREES, BETTER, LIMIT, UNFINISHED, WORSE, Entry, TableSurvey
 from .table import FRACTIONS, title, unit
 
@@ -54,13 +54,13 @@ def deviations(tables: Sequence[TableSurvey]) -> Picture | None:
             label.set_fontweight("bold" if position in heads else "normal")
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("← better      our mean minus the published, in its σ      worse →")
+        axes.set_xlabel("← better      from the published mean to ours, in its σ      worse →")
         shared_legend(canvas, [axes])
         uri = uri_of(canvas)
     caption = (
-        "The difference of the means in published standard deviations; the band is 2 of them. "
-        "Hollow: fewer seeds, epochs or settings than published. Rows without a published "
-        "deviation are left out."
+        "The difference of the means in published standard deviations, to the right where ours is "
+        "worse; the band is 2 of them. Hollow: fewer seeds, epochs or settings than published. "
+        "Rows without a published deviation are left out."
     )
     return Picture("All rows at a glance", caption, uri)
 
@@ -141,4 +141,4 @@ def _draw_rows(axes: "Axes", entries: Sequence[Entry], metric: str) -> None:
     axes.grid(axis="y", visible=False)
     axes.set_ylim(len(entries) - 0.4, -0.6)
     if metric not in FRACTIONS and min(drawn) > 0 and max(drawn) / min(drawn) > 30:
-        axes.set_xscale("log")
+        log_axis(axes, axes.xaxis)
