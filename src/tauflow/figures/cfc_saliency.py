@@ -68,8 +68,8 @@ ENTRIES = (
         title="Where driving networks look",
         source=f"{CFC}, Figure 5",
         caption="A frame of a road and the pixels that the convolutional head's deepest "
-        "features come from (visual back-propagation), for the networks of the paper's Table 3, "
-        "with and without noise of variance 0.35 on standardised images.",
+        "features come from (visual back-propagation), for three of the networks of the paper's "
+        "Table 3, with and without noise of variance 0.35 on standardised images.",
         compute=_figure_5,
         differs=(
             "Drives, images and weights were not released: the frames are rendered, and each "

@@ -313,15 +313,19 @@ def _draw_components(
     return figure
 
 
+_TABLE = (
+    "In the table: which share of the grid within 0.9 of the dashed edge moves the outputs slower "
+    "than 0.05 per time constant, and their median speed there."
+)
 ENTRIES = (
     PaperFigure(
         name="gnode-figure-2",
         title="Memories of a gated neural ODE with two neurons",
         source=f"{PAPER}, Figure 2",
-        caption="Flow fields without input, in the plane of the two outputs, over the speed (pale "
-        "is slow), with paths of validation trials. Pulses of fixed height leave four stable fixed "
-        "points; pulses of any height a slow square, rectangle or disk that holds every memory. "
-        "Dashed: where the memories are.",
+        caption="Flow fields without input, in the plane of the two outputs, over the speed of the "
+        "state (pale is slow), with paths of validation trials. Pulses of fixed height leave four "
+        "stable fixed points; pulses of any height a slow square, rectangle or disk that holds "
+        f"every memory. Dashed: the edge of the memories. {_TABLE}",
         compute=lambda job: _planes(job, ("points", "square", "rectangle", "disk")),
         differs=(
             "One setting of the grid (learning rate 1e-3, weight decay 1e-3, batches of 10) "
@@ -335,7 +339,8 @@ ENTRIES = (
         title="A ring of memories",
         source=f"{PAPER}, Figure 10",
         caption="Flow fields of gated neural ODEs with two neurons that remember a point on a "
-        "circle of radius 2, dashed; before the first pulse they answer (0, 0) or (2, 0).",
+        "circle of radius 2, dashed; before the first pulse they answer (0, 0) or (2, 0). "
+        f"{_TABLE}",
         compute=lambda job: _planes(job, ("ring", "ring-edge")),
         differs=("One setting of the grid instead of the best of 27.",),
         minutes=9.0,

@@ -207,7 +207,7 @@ def _drawer(shown: Panels, noise: _Noise, *, columns: int, numbered: bool) -> An
         _draw_panels(axes, shown, noise.baseline)
         if numbered:
             letters(axes, list(shown))
-        one_legend(figure, axes)
+        one_legend(figure, axes, columns=2 * min(columns, len(shown)))  # as many as fit above them
         return figure
 
     return draw
@@ -247,7 +247,7 @@ ENTRIES = (
     _entry(
         "3",
         "How well networks can be made to follow noise",
-        "A: a path of an Ornstein-Uhlenbeck process and gnODEs trained to follow it. B to E: "
+        "Left: a path of an Ornstein-Uhlenbeck process and gnODEs trained to follow it. B to E: "
         "lowest training error over the time constant, hidden units and neurons.",
         _figure_3,
         4.0,

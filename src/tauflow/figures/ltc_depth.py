@@ -96,7 +96,7 @@ ENTRIES = (
             "As the text: solver steps by input intervals; weights of variance sigma_w^2 / k; "
             "1 / tau from a normal law; the true hard-tanh. No published number comes out.",
             "Means and deviations of CT-RNN and LTC follow from a few very stiff networks, so that "
-            "medians and quartiles are drawn; the table has all.",
+            "medians and quartiles are drawn; the CSV file has all.",
             "The note of the published table gives inputs 0.01 apart; the code has them at "
             "2 pi / 99.",
         ),

@@ -237,7 +237,8 @@ ENTRIES = (
         title="What the trajectory length depends on",
         source=f"{LTC}, 2020 draft, Figure 5, and AAAI, Figure 3",
         caption="Trajectory lengths of tanh networks over the solver, width, scale of weights and "
-        "layers; bars: variance that the principal components of a latent trajectory explain.",
+        "layers, of at most five networks over the solver; bars: variance that the principal "
+        "components of a latent trajectory explain, the mean over LTCs of the second width.",
         compute=_figure_5,
         differs=(
             LAWS,

@@ -95,7 +95,7 @@ ENTRIES = (
             "initial weights. The forget bias of the ODE-LSTM is 3, as in the released code; that "
             "of the LSTM is 0, as in PyTorch.",
             "Errors of the ODE-LSTM are not constant, but stay within a hundredfold over 100 "
-            "steps; those of the ODE-RNN explode only in the end.",
+            "steps; those of the ODE-RNN explode only beyond some 80.",
         ),
         minutes=0.3,
     ),

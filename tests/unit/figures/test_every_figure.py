@@ -7,7 +7,8 @@ from matplotlib import pyplot as plt
 from small_figures import NAMES, small
 
 from tauflow.data.catalog import available
-from tauflow.figures import FIGURES
+from tauflow.figures import FIGURES, Job
+from tauflow.palette import styled
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +187,14 @@ def test_fits_are_beside_their_path():
     for title, prediction in fits.items():
         error = np.mean((prediction - made.arrays["path"]) ** 2)
         assert error == pytest.approx(made.findings["errors of the fits"][title], rel=1e-3)
+
+
+def test_a_legend_lies_within_its_figure():
+    """Five networks and the mean of the path, above two panels."""
+    with styled():
+        drawn = FIGURES["gnode-figure-13"].compute(Job("small")).draw()
+        drawn.draw_without_rendering()
+    (legend,) = drawn.legends
+    assert len(legend.get_texts()) == 6
+    box = legend.get_window_extent()
+    assert drawn.bbox.x0 <= box.x0 < box.x1 <= drawn.bbox.x1
