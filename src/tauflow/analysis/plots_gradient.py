@@ -1,5 +1,6 @@
 """Pictures of gradients: how they flow back, what surface they descend, what they cost."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -80,11 +81,19 @@ def draw_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
 
     Args:
         surfaces: a name for each surface.
+
+    Raises:
+        ArgumentError: there is none, or none of their losses is finite.
     """
     from matplotlib import pyplot as plt
 
     if not surfaces:
         raise ArgumentError("surfaces is empty; give a name and a LossSurface.")
+    if not any(bool(surface.loss.isfinite().any()) for surface in surfaces.values()):
+        raise ArgumentError(
+            "surfaces: no loss is finite, so that there is nothing to draw. Choose a smaller span, "
+            "or a model whose loss is finite."
+        )
     count = len(surfaces)
     figure, grid = plt.subplots(
         1, count, figsize=(3.4 * count + 0.8, 3.4), layout="constrained", squeeze=False
@@ -110,8 +119,8 @@ def _levels(losses: Sequence["Tensor"]) -> "tuple[list[float], Normalize]":
     """Return 17 contour levels over all finite losses, and how to colour them."""
     from matplotlib.colors import LogNorm, Normalize
 
-    finite = [loss[loss.isfinite()] for loss in losses]
-    low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+    finite = [value for loss in losses for value in loss.flatten().tolist() if math.isfinite(value)]
+    low, high = min(finite), max(finite)
     if low > 0 and high > 50 * low:
         levels = [low * (high / low) ** (i / 16) for i in range(17)]
         return levels, LogNorm(low, high)

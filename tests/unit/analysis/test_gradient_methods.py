@@ -1,5 +1,7 @@
 """Costs and accuracy of gradients, on a linear flow with known derivatives and on a network."""
 
+import math
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -111,6 +113,19 @@ def test_pictures_show_the_numbers(tmp_path):
     drawn = figure.axes[2].lines[2].get_ydata()
     np.testing.assert_allclose(drawn, [group[2].backward_error for group in groups])
     figure.savefig(tmp_path / "methods.png")
+
+
+def test_a_surface_without_finite_losses_is_no_picture_by_itself():
+    model = nn.Linear(2, 1)
+    lost = loss_surface(model, lambda m: torch.tensor(math.nan), points=3)
+    with pytest.raises(ArgumentError, match="no loss is finite"):
+        draw_loss_surfaces({"lost": lost})
+    rising = loss_surface(model, lambda m: m.weight.sum(), points=3)
+    figure = draw_loss_surfaces({"lost": lost, "rising": rising})
+    filled = figure.axes[1].collections[0]
+    levels = filled.levels
+    assert levels[0] == pytest.approx(float(rising.loss.min()))
+    assert levels[-1] == pytest.approx(float(rising.loss.max()))
 
 
 def test_empty_pictures_are_refused():
