@@ -77,7 +77,8 @@ def train(
         run_dir: where to keep ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none. It may be given more
-            epochs than it had, and then ends with the numbers of a run that had them at once.
+            epochs than it had, and then ends with the numbers of a run that had them at once, and
+            another ``eval_batch_size``.
         progress: whether to draw a progress bar; None: on a terminal.
         after_epoch: called with the row of the history of every epoch once that epoch is saved. An
             exception that it raises ends the training; with a ``run_dir`` it can be resumed.

@@ -16,6 +16,7 @@ from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpo
 from .recipe import Recipe
 
 EPOCHS = "recipe.epochs"
+EVALUATION = "recipe.eval_batch_size"
 
 
 class RunDirectory:
@@ -57,6 +58,7 @@ class RunDirectory:
         """Return the checkpoint to continue from, or start if the directory holds no run yet.
 
         A run may be given more epochs than it had, and then goes on: nothing else depends on them.
+        It may be evaluated in batches of another size, as after one that did not fit in memory.
 
         Raises:
             CheckpointError: the directory holds another run, or a damaged one.
@@ -69,6 +71,7 @@ class RunDirectory:
         for leftover in self.path.glob(f".*{PARTIAL}"):
             leftover.unlink()
         if not self._last.exists():  # killed before the first checkpoint
+            self._log.unlink(missing_ok=True)  # of a run whose copy was cut off
             return None
         checkpoint = read_checkpoint(self._last)
         if checkpoint.best_epoch is not None and checkpoint.best_epoch == checkpoint.epoch:
@@ -112,7 +115,7 @@ class RunDirectory:
         write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
 
     def _compare_description(self) -> bool:
-        """Return whether the run is to have more epochs than before; refuse any other change."""
+        """Return whether the run changes in a way that it may; refuse any other change."""
         try:
             found = json.loads(self._run.read_bytes())
             flat_found = _flat(found)
@@ -126,9 +129,11 @@ class RunDirectory:
         for key in (now.keys() & defaults.keys()) - flat_found.keys():
             flat_found[key] = defaults[key]  # the option is younger than the run
         epochs = flat_found.get(EPOCHS)
-        longer = isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs
-        if longer:
-            flat_found[EPOCHS] = now[EPOCHS]
+        allowed = [EVALUATION] if EVALUATION in now else []
+        if isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs:
+            allowed.append(EPOCHS)
+        changes = any(flat_found.get(key) != now[key] for key in allowed)
+        flat_found |= {key: now[key] for key in allowed}
         differences = [
             f"{key} was {flat_found.get(key, 'absent')!r}, is {now.get(key, 'absent')!r}"
             for key in sorted(flat_found.keys() | now.keys())
@@ -139,7 +144,7 @@ class RunDirectory:
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
                 "run was called (only its epochs may become more), or choose another directory."
             )
-        return longer
+        return changes
 
 
 def fingerprint(

@@ -113,6 +113,13 @@ def test_a_torn_line_in_the_log_is_mended(tmp_path):
     assert logged(tmp_path) == without_seconds(first.history)
 
 
+def test_a_log_without_a_checkpoint_is_begun_anew(tmp_path):
+    first = fit(tmp_path)
+    (tmp_path / "last.safetensors").unlink()
+    fit(tmp_path)
+    assert logged(tmp_path) == without_seconds(first.history)
+
+
 def test_resuming_a_finished_run_returns_its_result_without_training(tmp_path):
     before, after = tiny_model(), tiny_model()
     first = fit(tmp_path, model=before, resume=False)
@@ -184,6 +191,17 @@ def test_more_epochs_end_with_the_numbers_of_a_run_that_had_them_at_once(tmp_pat
     again = tiny_model()  # what is on disk is the longer run, whole
     assert fit(tmp_path / "extended", model=again, recipe=recipe(6)) == longer
     assert_equal_tensors(again.state_dict(), at_once.state_dict())
+
+
+def test_a_run_may_be_resumed_with_evaluation_batches_of_another_size(tmp_path):
+    fit(tmp_path / "resumed")
+    (tmp_path / "resumed" / "last.safetensors").unlink()  # stopped in its first epoch
+    recipe = Recipe(lr=1.0, epochs=3, batch_size=8, eval_batch_size=3)
+    fit(tmp_path / "resumed", recipe=recipe)
+    fit(tmp_path / "at-once", recipe=recipe)
+    assert_same_run(tmp_path / "resumed", tmp_path / "at-once")
+    files = [tmp_path / name / "run.json" for name in ("resumed", "at-once")]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_run_from_before_an_option_existed_had_its_default(tmp_path):
