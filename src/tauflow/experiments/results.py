@@ -150,6 +150,9 @@ def append(path: Path, record: RunRecord) -> None:
 
     The line goes out in one write to a file opened for appending, so that two programs may write to
     one file, and a program that is killed leaves at most one torn line, which :func:`read` skips.
+
+    Raises:
+        OSError: the line cannot be written, or not as a whole, as on a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     line = record.to_json() + "\n"
@@ -157,8 +160,12 @@ def append(path: Path, record: RunRecord) -> None:
     try:
         if _is_torn(handle):
             line = "\n" + line  # keep the torn line apart from this one
-        os.write(handle, line.encode())
+        rest = memoryview(line.encode())
+        while rest:  # a disk that fills up takes a part of it, and fails at the next call only
+            rest = rest[os.write(handle, rest) :]
         os.fsync(handle)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(handle)
 

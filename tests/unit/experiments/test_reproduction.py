@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import torch
 from tiny_experiment import parsed, tiny
 
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
-from tauflow.experiments import collect, load_experiment, reproduce, schedule, table
+from tauflow.experiments import collect, load_experiment, reproduce, results, schedule, table
 from tauflow.experiments.extend import take_over_shorter
 from tauflow.experiments.parse import experiment_from_dict
 from tauflow.experiments.report import grid_markdown, write_grid_reports
@@ -220,6 +222,22 @@ def test_a_torn_line_is_reported_and_not_lost(places):
     assert "line 2 is torn" in said[0]
     assert len(grid.records) == 2
     assert path.read_text().startswith(whole[:-40] + "\n")
+
+
+def test_a_disk_that_fills_up_within_a_line_is_told(places, monkeypatch):
+    (record,) = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places).records
+    path, write, left = places["results_dir"] / "other.jsonl", os.write, [100]
+
+    def write_what_fits(handle, data):  # as POSIX says of a disk with room for a part
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(handle, data[: left[0]])
+        left[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write_what_fits)
+    with pytest.raises(OSError, match=r"No space left.*other\.jsonl"):
+        results.append(path, record)
 
 
 def test_a_line_of_something_else_is_refused(places):
