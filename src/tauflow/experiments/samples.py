@@ -43,7 +43,8 @@ def sample(
         features: number of target features at most.
 
     Returns:
-        The samples; none if the data set has no target at every step, or a target that is a class.
+        The samples, without sequences that have no valid step; none if the data set has no target
+        at every step, or a target that is a class.
     """
     if not data.card.per_step or data.card.task != "regress":
         return []
@@ -56,15 +57,16 @@ def sample(
     if data.table is not None:  # people know their data in the units of their table
         batch = replace(batch, y=data.table.unscale(batch.y))
         predicted = data.table.unscale(predicted)
-    return [_one(batch, predicted, number, features) for number in range(len(batch))]
+    found = [_one(batch, predicted, number, features) for number in range(len(batch))]
+    return [one for one in found if one.time]
 
 
 def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int) -> Sample:
     steps = batch.x.shape[1]
     valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
     gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
-    time = gaps[valid].cumsum(0) - gaps[valid][0]
-    truth = batch.y[number]
+    time = gaps[valid].cumsum(0) - gaps[valid][:1]
+    truth = batch.y[number].reshape(steps, -1)  # one target may have no axis of its own
     if batch.y_mask is not None:
         known = batch.y_mask[number].reshape(steps, -1)
         truth = truth.masked_fill(~known, torch.nan)

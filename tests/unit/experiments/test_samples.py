@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -89,3 +90,23 @@ def test_one_value_needs_no_axis_of_its_own(per_step):
     batch = SequenceBatch(torch.zeros(2, 2, 2), y)
     found = baselines(data(batch, batch, per_step=per_step), "mse")
     assert found == [("training mean", 1.0)]
+
+
+class FirstInput(torch.nn.Module):
+    """Predicts the first input."""
+
+    def forward(self, x, **_):
+        return x[..., :1], None
+
+
+@pytest.mark.parametrize("axes", ["no axis", "an axis"])
+def test_samples_of_one_target_and_of_sequences_without_a_valid_step(axes):
+    x = torch.arange(12.0).reshape(3, 2, 2)
+    y = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    mask = torch.tensor([[False, False], [True, True], [True, False]])
+    known = torch.tensor([[True, True], [True, False], [True, True]])
+    test = SequenceBatch(x, y if axes == "no axis" else y.unsqueeze(-1), mask=mask, y_mask=known)
+    whole, cut = sample(FirstInput(), data(test, test))
+    assert (whole.number, whole.time, whole.predicted) == (1, [0.0, 1.0], [[4.0, 6.0]])
+    assert whole.truth == [[3.0, pytest.approx(math.nan, nan_ok=True)]]
+    assert (cut.number, cut.time, cut.truth, cut.predicted) == (2, [0.0], [[5.0]], [[8.0]])
