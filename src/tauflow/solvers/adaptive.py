@@ -13,6 +13,7 @@ functions neither compile into one graph nor run under ``vmap``.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -30,7 +31,7 @@ from tauflow.checks import (
 )
 from tauflow.errors import ArgumentError, DtypeError, TimeError
 
-from .backsolve import Backsolve, refuse_unlisted
+from .backsolve import Backsolve, check_parameters
 from .torchode_steps import METHODS, SolverSettings, SolverStatistics, solve
 
 ADAPTIVE_METHODS: tuple[str, ...] = tuple(METHODS)
@@ -69,22 +70,24 @@ def integrate_adaptive(
         max_steps: steps that a sample may try, rejected ones included.
         adjoint: whether to find gradients by a backward solve.
         parameters: with ``adjoint``, every tensor apart from ``h`` that the field depends on and
-            that needs a gradient; the direct way finds them by itself.
+            that needs a gradient, or what it was computed from, not both; the direct way finds them
+            by itself.
 
     Returns:
         The state at the end of the gaps, and the counts of evaluations and steps.
 
     Raises:
         SolverError: a sample did not reach the end of its gap.
-        ArgumentError: the field depends on a tensor that ``parameters`` lacks.
+        ArgumentError: the field depends on a tensor that ``parameters`` lacks, or holds together
+            with one that it was computed from.
     """
     where = "integrate_adaptive"
     settings = _settings(where, method, rtol, atol, max_steps)
     _check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
     if not boolean(adjoint=adjoint):
         return solve(field, h, dt, settings)
-    parameters = tuple(parameters)
-    refuse_unlisted(field, h, parameters, where)
+    parameters = tuple({id(p): p for p in parameters}.values())  # each once
+    check_parameters(field, h, parameters, where)
     end, statistics = Backsolve.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
         field, settings, h, dt, *parameters
     )
@@ -105,6 +108,7 @@ def integrate_path(
 
     One solve runs from 0 to the last time; states in between are interpolated within its steps (to
     order 4, or 3 with ``bosh3`` and ``adaptive_heun``), so that dense times cost nothing extra.
+    Gradients reach ``h``, ``t`` and whatever the field is made of, through the steps taken.
 
     Args:
         field: the vector field, mapping (B, S) to (B, S), each row to its own.
@@ -129,7 +133,13 @@ def integrate_path(
         raise TimeError(f"{where}: t runs backwards within a row. Sort the times of each row.")
     last = t[:, -1:]
     fractions = t / torch.where(last > 0, last, torch.ones_like(last))
-    return solve(field, h, last, settings, fractions=fractions)
+    path, statistics = solve(field, h, last, settings, fractions=fractions)
+    if t.requires_grad and torch.is_grad_enabled():
+        # The solve copies h to the time 0, where the path moves with t too, as the field says.
+        leaving = h.unsqueeze(1) + t.unsqueeze(-1) * field(h).unsqueeze(1)
+        path = torch.where((t == 0).unsqueeze(-1), leaving, path)
+        statistics = replace(statistics, evaluations=statistics.evaluations + 1)
+    return path, statistics
 
 
 def _settings(where: str, method: str, rtol: float, atol: float, steps: int) -> SolverSettings:

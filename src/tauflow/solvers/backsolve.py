@@ -17,6 +17,7 @@ Kidger, Chen & Lyons 2021, "Hey, that's not an ODE".
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,9 @@ from tauflow.errors import ArgumentError
 from tauflow.extras import require
 
 from .torchode_steps import METHODS, Field, SolverSettings, SolverStatistics, solve
+
+Edge = tuple[Any, int]
+"""A node of autograd's graph, and the number of one of its outputs."""
 
 
 class Backsolve(torch.autograd.Function):
@@ -144,27 +148,44 @@ def _pull_back(slope: Tensor, to: list[Tensor], cotangent: Tensor) -> Sequence[T
 
 
 @torch.enable_grad()
-def refuse_unlisted(field: Field, h: Tensor, parameters: Sequence[Tensor], where: str) -> None:
-    """Raise if the field depends on a tensor that needs a gradient and is not listed.
+def check_parameters(field: Field, h: Tensor, parameters: Sequence[Tensor], where: str) -> None:
+    """Raise unless every tensor that the field depends on and that needs a gradient is listed once.
 
-    The backward solve would leave it without a gradient, and without a word.
+    The backward solve would leave it without a gradient, or count it twice, and without a word.
     """
     slope = field(h.detach())
     listed = {id(p) for p in parameters}
-    known = {p.grad_fn for p in parameters if p.grad_fn is not None}
-    seen, todo, missing = set(known), [slope.grad_fn], []
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in listed:
-            missing.append(tuple(leaf.shape))
-        todo.extend(parent for parent, _ in node.next_functions)
+    # By output too: the parts of a split have one node between them.
+    computed = {(p.grad_fn, p.output_nr) for p in parameters if p.grad_fn is not None}
+    leaves, _ = _sources([(slope.grad_fn, slope.output_nr)], computed)
+    missing = [tuple(leaf.shape) for leaf in leaves if id(leaf) not in listed]
     if missing:
         raise ArgumentError(
             f"{where}: the field depends on {len(missing)} tensor(s) that need gradients but are "
             f"not in parameters, of shapes {missing}. With adjoint=True list every such tensor, "
             "e.g. parameters=tuple(module.parameters())."
         )
+    leaves, met = _sources([edge for node, _ in computed for edge in node.next_functions], computed)
+    if met or any(id(leaf) in listed for leaf in leaves):
+        raise ArgumentError(
+            f"{where}: parameters has a tensor and another one that it was computed from, whose "
+            "gradient would count twice. Leave out the computed one."
+        )
+
+
+def _sources(edges: Sequence[Edge], stop: AbstractSet[Edge]) -> tuple[list[Tensor], bool]:
+    """Return the leaves that a graph comes from, not past ``stop``, and whether it came there."""
+    seen, todo, leaves, met = set(), list(edges), [], False
+    while todo:
+        edge = todo.pop()
+        if edge in stop:
+            met = True
+            continue
+        node = edge[0]
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            leaves.append(leaf)
+        todo.extend(node.next_functions)
+    return leaves, met

@@ -207,7 +207,7 @@ def _failure(
             "you call the solver yourself. A stiff flow may need a fused or a fixed-step solver."
         )
     row = int(failed.nonzero()[0, 0])
-    length = float(gap[row, 0])
+    length = float(gap.detach()[row, 0])
     time, step = (float(value[row]) * length for value in (watch.time, watch.step))
     tried = f"with a step size of {step:g}" if step > 0 else "before any step"
     return SolverError(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tauflow.errors import ArgumentError, SolverError
-from tauflow.solvers import integrate_adaptive
+from tauflow.solvers import integrate_adaptive, integrate_path
 
 pytest.importorskip("torchode", reason="the adaptive solvers need the extra 'ode'")
 
@@ -110,6 +110,70 @@ def test_the_adjoint_refuses_parameters_it_was_not_told_of():
         end, _ = integrate_adaptive(lambda v: first(v) + drive, h, gap, **options)
         end.sum().backward(retain_graph=True)
     assert second.weight.grad.abs().sum() > 0
+
+
+def through_a_drive(listed: str | None) -> list[Tensor]:
+    """Return gradients where the field has a weight, and a drive that was computed from it."""
+    weight, bias = normal(3, 6).requires_grad_(), normal(2, 3, seed=1).requires_grad_()
+    left, right = weight.chunk(2, dim=1)
+    drive = bias @ left
+    leaves, parts = (weight, bias), (left, right)
+    parameters = {"leaves": leaves, "twice": leaves * 2, "parts": (*parts, bias)}
+    parameters |= {"both": (*leaves, drive), "nested": (*parts, drive), "some": (left, bias)}
+    options = {} if listed is None else {"adjoint": True, "parameters": parameters[listed]}
+    end, _ = integrate_adaptive(
+        lambda v: torch.tanh(v @ right + drive),
+        bias.detach(),
+        column(0.5, 1.0),
+        rtol=1e-7,
+        **options,
+    )
+    return list(torch.autograd.grad(end.square().sum(), leaves))
+
+
+@pytest.mark.parametrize("method", ["dopri5", "bosh3", "adaptive_heun"])
+def test_a_path_moves_with_its_times_as_the_field_says(method):
+    """At time 0 too, where a first state is copied, and where a row has no other time."""
+    h = normal(2, 3)
+    t = torch.tensor([[0.0, 0.3, 0.3, 1.2], [0.0, 0.0, 0.0, 0.0]]).double().requires_grad_()
+    calls, pull = [], normal(2, 4, 3, seed=1)
+
+    def field(v: Tensor) -> Tensor:
+        calls.append(v)
+        return torch.tanh(v @ A.T)
+
+    options = {"method": method, "rtol": 1e-5, "atol": 1e-5, "max_steps": 10_000}
+    path, statistics = integrate_path(field, h, t, **options)
+    assert statistics.evaluations == len(calls)
+    assert torch.equal(path[t == 0], h[[0, 1, 1, 1, 1]])
+    (grad,) = torch.autograd.grad((path * pull).sum(), t)
+    torch.testing.assert_close(grad, (field(path.detach()) * pull).sum(-1), rtol=1e-2, atol=1e-2)
+
+
+def test_a_failed_solve_over_gaps_with_gradients_says_so():
+    gap = column(2.0).requires_grad_()
+    with pytest.raises(SolverError, match="in sample 0 at time"):
+        integrate_adaptive(lambda v: v * v, torch.ones(1, 1).double(), gap)
+
+
+@pytest.mark.parametrize("listed", ["leaves", "twice", "parts"])
+def test_the_adjoint_counts_every_parameter_once(listed):
+    for one, other in zip(through_a_drive(listed), through_a_drive(None), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ("both", "another one that it was computed from.*Leave out the computed one"),
+        ("nested", "another one that it was computed from.*Leave out the computed one"),
+        ("some", r"1 tensor\(s\).*not in parameters.*\(3, 6\)"),
+    ],
+)
+def test_the_adjoint_refuses_what_it_would_count_twice_or_miss(listed, message):
+    """Half of a split says nothing of the other half."""
+    with pytest.raises(ArgumentError, match=message):
+        through_a_drive(listed)
 
 
 def test_a_failed_backward_solve_says_so():
