@@ -87,7 +87,10 @@ class ExpRNNCell(AbstractGapFeatureCell):
         entries = torch.cat([self.S, -self.S, self.S.new_zeros(1)])
         matrix = entries[self.places]
         single = torch.promote_types(matrix.dtype, torch.float32)  # half precision gives NaN
-        rotation: Tensor = torch.linalg.matrix_exp(matrix.to(single)).to(matrix.dtype)
+        # Twice, for torch's polynomial for one matrix alone has a wrong coefficient, which leaves
+        # four digits in single precision (github.com/pytorch/pytorch/issues/196592).
+        pair = matrix.to(single).expand(2, -1, -1)
+        rotation: Tensor = torch.linalg.matrix_exp(pair)[0].to(matrix.dtype)
         return rotation
 
     def hoist(

@@ -51,6 +51,19 @@ def test_values_equal_the_equation(append_dt):
     assert cell.uses_dt == append_dt
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("angle", [0.04, 0.3, 0.57, 1.0])
+def test_q_has_the_digits_of_its_dtype(dtype, angle):
+    """At angles too where torch's exponential of a single matrix has half of them."""
+    cell = ExpRNNCell(D, 2).to(dtype)
+    with torch.no_grad():
+        cell.S.fill_(-angle)
+    angle = -cell.S.item()  # as the dtype rounds it
+    expected = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+    error = (cell.Q.double() - torch.tensor(expected, dtype=torch.float64)).abs().max()
+    assert error < 4 * torch.finfo(dtype).eps
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 def test_q_is_a_rotation_whatever_s_is(size):
     cell = ExpRNNCell(D, size).double()
