@@ -7,6 +7,7 @@ import pytest
 import torch
 from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import tauflow
 from tauflow.cells import MODELS
@@ -214,6 +215,20 @@ def test_sequence_modules_take_the_kernels_by_themselves(name, options):
         (y.square().sum() + h.sum()).backward()
         results.append([y, h, *(p.grad for p in module.parameters() if p.grad is not None)])
     assert_close(*results)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "elman", "cfc", "ltc", "ct-rnn", "ode-lstm"])
+@pytest.mark.filterwarnings("ignore:.*jit.script.*:DeprecationWarning")  # torch's own, from within
+def test_sequence_modules_take_forward_mode_gradients(name):
+    """As the gradients say that go backwards through the reference."""
+    rnn, x, v = tauflow.build(name, 3, 4), torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    with forward_ad.dual_level():
+        moved = forward_ad.unpack_dual(rnn(forward_ad.make_dual(x, v))[0]).tangent
+    rnn.backend = "reference"
+    y, _ = rnn(x.requires_grad_())
+    pull = torch.linspace(-1, 1, y.numel()).view_as(y)
+    (grad,) = torch.autograd.grad(y, x, pull)
+    torch.testing.assert_close((moved * pull).sum(), (grad * v).sum(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

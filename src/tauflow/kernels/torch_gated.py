@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
 
@@ -16,6 +17,8 @@ def gated_limits(call: KernelCall) -> str | None:
         return "torch's fused recurrent operators take no step mask"
     if under_transform(call):
         return "torch's fused recurrent operators do not run under torch.func transforms"
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        return "torch's fused recurrent operators have no forward-mode gradients"
     if _has_no_traced_backward(call):
         return "torch's fused LSTM has no backward pass that the compiler can trace on the CPU"
     if call.x.shape[0] == 0:
