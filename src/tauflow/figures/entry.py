@@ -44,8 +44,11 @@ class Job:
         try:
             yield
         finally:
-            spent = time.perf_counter() - start
-            self.seconds[what] = self.seconds.get(what, 0.0) + spent
+            self.add_seconds(what, time.perf_counter() - start)
+
+    def add_seconds(self, what: str, spent: float) -> None:
+        """Add to what took how long."""
+        self.seconds[what] = self.seconds.get(what, 0.0) + spent
 
 
 @dataclass(frozen=True)

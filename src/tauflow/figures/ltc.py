@@ -203,7 +203,7 @@ ENTRIES = (
         compute=_theorem_3,
         differs=(
             "The papers show no picture: the theorem says that such networks exist, and not how to "
-            "find them. These were trained, for a third of the steps that they would profit from.",
+            "find them. These were trained.",
         ),
         minutes=5.0,
     ),

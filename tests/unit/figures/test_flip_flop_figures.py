@@ -57,3 +57,13 @@ def test_quartiles_stand_beside_published_ones():
         assert 0 < valid < 2
         assert lower <= median <= upper or starts == 0
         assert points <= starts <= 20
+
+
+def test_training_counts_for_every_figure_that_shows_the_network():
+    jobs = [Job("small", seed=5) for _ in range(2)]
+    for job in jobs:
+        with job.timed("all"):
+            square(job)
+    first, again = (job.seconds for job in jobs)
+    assert again["training"] == first["training"] > 0.01
+    assert again["all"] == pytest.approx(first["all"], abs=0.5 * first["all"])
