@@ -119,6 +119,10 @@ def approximate_system(
         batch_size: trajectories per step.
         lr: learning rate at the start.
         seed: of initial values, weights and batches.
+
+    Raises:
+        UnknownNameError: there is no such system.
+        ArgumentError: there is no network to fit, or a component of the system never changes.
     """
     chosen = SYSTEMS[system] if isinstance(system, str) else system
     if len(neurons) == 0:
@@ -129,6 +133,12 @@ def approximate_system(
     start = chosen.initial_values(count + at_least(1, held_out=held_out), generator)
     t, x = chosen.trajectories(start, points, span=span)
     mean, scale = x[:count].mean(dim=(0, 1)), x[:count].std(dim=(0, 1))
+    if not bool((scale > 0).all()):
+        still = int((scale > 0).int().argmin())
+        raise ArgumentError(
+            f"{chosen.title}: component {still} is the same all along {count} trajectories, so "
+            "that its errors have no unit. Give more trajectories, or a system without it."
+        )
     scaled = ((x - mean) / scale).to(torch.get_default_dtype())
     fitted, judged = scaled[:count], scaled[count:]
     found, largest, rms, training = [], [], [], []

@@ -65,7 +65,7 @@ def separate(patterns: Float[Tensor, "P N"], labels: Tensor) -> Separation:
 
     Raises:
         ShapeError: the two do not fit together.
-        ArgumentError: a label is neither +1 nor -1.
+        ArgumentError: a label is neither +1 nor -1, or a pattern is not finite.
     """
     if patterns.ndim != 2 or labels.shape != patterns.shape[:1]:
         expected = f"({patterns.shape[0]},)"
@@ -74,6 +74,11 @@ def separate(patterns: Float[Tensor, "P N"], labels: Tensor) -> Separation:
     if not bool((np.abs(y) == 1).all()):
         raise ArgumentError("separate: labels must be +1 or -1. Map them with 2 * labels - 1.")
     x = patterns.detach().double().cpu().numpy()
+    if odd := int((~np.isfinite(x).all(axis=1)).sum()):
+        raise ArgumentError(
+            f"separate: {odd} of {len(x)} patterns {'is' if odd == 1 else 'are'} not finite. Leave "
+            "them out."
+        )
     points = x * y[:, None] / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
     cone = np.vstack([points.T, np.ones(len(points))])
     target = np.append(np.zeros(points.shape[1]), 1.0)

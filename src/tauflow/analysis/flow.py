@@ -140,7 +140,7 @@ def as_flow(
         x: the input that is held; zeros by default, as in Kim et al. 2023, Appendix E.3.
         dt: the gap, in the unit of the cell's time constants; 0 for continuous time. By default 0
             for flows, 1 for all others.
-        dtype: to compute in.
+        dtype: to compute in; a :class:`Flow` keeps its own.
 
     Raises:
         ArgumentError: continuous time is asked of a cell that is no flow, the module is

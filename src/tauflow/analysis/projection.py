@@ -65,6 +65,7 @@ def output_projection(
     *,
     channels: Sequence[int] = (0, 1),
     origin: Float[Tensor, " S"] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Projection:
     """Return the view onto outputs of a network.
 
@@ -77,6 +78,7 @@ def output_projection(
         channels: the outputs to show.
         origin: the state through which the drawn plane runs; zero by default. Without effect where
             the outputs determine the state.
+        dtype: of the states that the readout takes; by default PyTorch's.
 
     Raises:
         ArgumentError: the readout is not affine, or has no such channels.
@@ -86,7 +88,7 @@ def output_projection(
     tests = torch.tensor([[0.7], [30.0], [-30.0]])
     corners = torch.cat([torch.zeros(1, size), torch.eye(size), tests.expand(-1, size)])
     with torch.no_grad():
-        outputs = readout(corners)
+        outputs = readout(corners.to(torch.get_default_dtype() if dtype is None else dtype))
         if not outputs.isfinite().all():
             raise ArgumentError("output_projection: the readout is not finite. Check its weights.")
         start, ends, found = outputs.split([1, size, len(tests)])

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tauflow.checks import at_least
-from tauflow.errors import ArgumentError, SpecificationError, TauflowError
+from tauflow.errors import ArgumentError, DataNotFoundError, SpecificationError, TauflowError
 from tauflow.training.metrics import METRICS
 
 from .grid import Settings, points, read_grid, show
 from .results import RunRecord
-from .run import Job, job_of
+from .run import Job, build_model, job_of, load_part
 from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
 from .search import check_validation, selected_by, validation_score
 from .spec import Experiment, ModelSpec, Row
@@ -106,7 +108,8 @@ def grid_search(
         progress: whether to draw bars; by default on a terminal only.
 
     Raises:
-        SpecificationError: the grid names an unknown setting, or a value is impossible.
+        SpecificationError: the grid names an unknown setting, or a value is impossible; nothing
+            has been run then.
         ArgumentError: there is no grid, or nothing to select by.
     """
     began = time.monotonic()
@@ -115,6 +118,7 @@ def grid_search(
     base = _only(experiment, row)
     rows = _rows(base, _points(base, grid))
     check_validation(base, data_dir)
+    _check_models(rows, data_dir)
     effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
     path = results_dir / f"{experiment.name}.jsonl"
     wanted = [
@@ -171,6 +175,23 @@ def _rows(row: Row, settings: Sequence[Settings]) -> list[tuple[Settings, Row]]:
     return [(point, with_settings(row, point)) for point in settings]
 
 
+def _check_models(rows: Sequence[tuple[Settings, Row]], data_dir: Path | None) -> None:
+    """Refuse a point whose model cannot be built, before others are run; missing data pass."""
+    for settings, row in rows:
+        assert row.model is not None, "only rows that are ready are searched"
+        try:
+            with torch.random.fork_rng(devices=[]):
+                build_model(row.model, load_part(row.part, data_dir))
+        except DataNotFoundError:  # will be told with the runs that need them
+            return
+        except TauflowError as error:
+            raise _impossible(row, settings, error) from error
+
+
+def _impossible(row: Row, settings: Settings, error: Exception) -> SpecificationError:
+    return SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}")
+
+
 def with_settings(row: Row, settings: Settings) -> Row:
     """Return a row with other settings.
 
@@ -194,7 +215,7 @@ def with_settings(row: Row, settings: Settings) -> Row:
         recipe = type(row.recipe).from_dict({**row.recipe.to_dict(), **split["recipe"]})
         model = replace(row.model, **places, options={**row.model.options, **options})
     except (TauflowError, TypeError) as error:
-        raise SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}") from error
+        raise _impossible(row, settings, error) from error
     return replace(row, recipe=recipe, model=model, search=())
 
 

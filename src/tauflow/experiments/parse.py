@@ -300,6 +300,12 @@ def _swept(entry: Table, where: str) -> list[Table]:
 def _search(grid: Table, layers: list[Table], where: str) -> tuple[Setting, ...]:
     if not grid:
         return ()
+    if "epochs" in grid.get("recipe", {}):
+        raise SpecificationError(
+            f"{where}, search: epochs cannot be searched, for reports compare runs of one length. "
+            "Give each number of epochs a row of its own, or take the longest with select = "
+            "'best'."
+        )
     return tuple(
         Setting(
             _label(combination),

@@ -1,5 +1,6 @@
 """Finished runs as JSON lines: what was run, where, for how long, and what came out."""
 
+import errno
 import hashlib
 import json
 import os
@@ -143,6 +144,18 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """Return sixteen hexadecimal digits that change whenever a value of ``config`` does."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_place(path: Path) -> None:
+    """Make the folder of a results file, and see that lines can be added, before hours are spent.
+
+    Raises:
+        OSError: they cannot.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = path if path.exists() else path.parent
+    if not os.access(place, os.W_OK) or path.is_dir():
+        raise OSError(errno.EACCES, "results cannot be written there", str(path))
 
 
 def append(path: Path, record: RunRecord) -> None:

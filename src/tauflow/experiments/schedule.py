@@ -146,6 +146,7 @@ def run_jobs(
 
     Raises:
         BusyError: another program runs jobs of the same experiment in the same folder.
+        OSError: nothing can be written to the file.
     """
     deadline = None
     if effort.budget is not None:
@@ -157,6 +158,7 @@ def run_jobs(
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are in {path} already")
     if not todo:
         return Outcome()
+    results.check_place(path)
     with locked(effort.runs_dir / todo[0].experiment):
         outlook = Outlook(
             todo,

@@ -1,6 +1,7 @@
 """Systems with known invariants, and networks that imitate them."""
 
 import math
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -157,5 +158,8 @@ def test_bad_arguments_are_refused():
         approximate_system("lorentz")
     with pytest.raises(ArgumentError, match="neurons is empty"):
         approximate_system("lorenz", ())
+    still = replace(SYSTEMS["van-der-pol"], field=lambda x: torch.zeros_like(x))
+    with pytest.raises(ArgumentError, match="component 0 is the same all along 1 traj"):
+        approximate_system(still, (2,), trajectories=1, held_out=1, points=5)
     with pytest.raises(ShapeError, match=r"start has shape \(2, 2\), expected \(B, 3\)"):
         SYSTEMS["lorenz"].trajectories(torch.zeros(2, 2), 5)

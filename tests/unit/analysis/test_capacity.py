@@ -96,6 +96,9 @@ def test_bad_calls_are_refused():
         separate(torch.zeros(3, 2), torch.ones(2))
     with pytest.raises(ArgumentError, match=r"\+1 or -1"):
         separate(torch.zeros(3, 2), torch.zeros(3))
+    for value in (math.nan, math.inf):
+        with pytest.raises(ArgumentError, match="1 of 3 patterns is not finite"):
+            separate(torch.tensor([[1.0, 2.0], [0.0, value], [3.0, 1.0]]), torch.ones(3))
     with pytest.raises(ArgumentError, match="rising"):
         capacity_curve(3, loads=(2.0, 1.0))
     with pytest.raises(UnknownNameError, match="normal, sequence"):

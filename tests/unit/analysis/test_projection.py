@@ -65,6 +65,8 @@ def test_outputs_as_coordinates():
     assert view.names == ("output 3", "output 1")
     assert not view.is_faithful
     assert output_projection(torch.nn.Linear(2, 2), 2).is_faithful
+    fine = torch.nn.Linear(2, 2, dtype=F64)
+    torch.testing.assert_close(output_projection(fine, 2, dtype=F64).weight, fine.weight.detach())
     assert Projection.identity(3).is_faithful
 
 

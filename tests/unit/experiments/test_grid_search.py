@@ -84,12 +84,12 @@ def test_the_choice_is_confirmed_with_seeds(places):
 
 
 def test_a_failing_point_is_no_choice(places):
-    grid = {"model": {"init": ["nonsense", "torch"]}}
+    grid = {"recipe": {"lr": [1e38, 0.01]}}
     found = grid_search(tiny(), "gru", grid, **places)
     assert [point.score is None for point in found.points] == [False, True]
-    assert found.best.settings == {"model.init": "torch"}
+    assert found.best.settings == {"recipe.lr": 0.01}
     assert len(found.outcome.failures) == 1
-    assert grid_search(tiny(), "gru", {"model": {"init": ["nonsense"]}}, **places).best is None
+    assert grid_search(tiny(), "gru", {"recipe": {"lr": [1e38]}}, **places).best is None
 
 
 def test_a_grid_from_a_file(tmp_path):
@@ -138,6 +138,8 @@ def test_settings_reach_recipe_model_and_options():
         ({"recipe": {"lr": [1]}, "recipe.lr": [2]}, "recipe.lr is given twice"),
         ({"recipe": {"lr": [-1.0]}}, r"the point lr=-1\.0 of 'gru': lr must be"),
         ({"model": {"input_size": [1]}}, "'input_size' follows from the data set"),
+        ({"model": {"init": ["torch", "kaimin"]}}, "the point init=kaimin of 'gru': init"),
+        ({"model": {"hiden": [4]}}, "the point hiden=4 of 'gru': GRUCell has no option 'hiden'"),
     ],
 )
 def test_impossible_grids_are_refused(places, grid, message):

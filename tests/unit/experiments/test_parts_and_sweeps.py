@@ -285,6 +285,7 @@ def test_several_metrics_are_named_with_their_parts(tmp_path):
         (lambda: swept(sweep={"model": {"tau": 3}}), "tau must be a list of values, got 3"),
         (lambda: swept(search={"recipe": {"lr": []}}), "lr must be a list of values"),
         (lambda: swept(search={"recipe": {"lr": [-1.0]}}), "search.*recipe: lr|recipe: lr must"),
+        (lambda: swept(search={"recipe": {"epochs": [2, 4]}}), "epochs cannot be searched"),
         (lambda: built(part=PARTS, dataset="pendulum"), "either 'dataset' or"),
         (lambda: swept(planned="x"), "only one of"),
     ],

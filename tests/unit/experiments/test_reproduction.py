@@ -240,6 +240,16 @@ def test_a_disk_that_fills_up_within_a_line_is_told(places, monkeypatch):
         results.append(path, record)
 
 
+def test_a_place_that_takes_no_results_is_told_before_anything_is_run(places, tmp_path):
+    (tmp_path / "taken").write_text("not a folder")
+    with pytest.raises(OSError, match="taken"):
+        reproduce(tiny(), models=["gru"], **{**places, "results_dir": tmp_path / "taken"})
+    (places["results_dir"] / "tiny.jsonl").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"tiny\.jsonl"):
+        reproduce(tiny(), models=["gru"], **places)
+    assert not places["runs_dir"].exists()
+
+
 def test_a_line_of_something_else_is_refused(places):
     path = places["results_dir"] / "tiny.jsonl"
     path.parent.mkdir()
