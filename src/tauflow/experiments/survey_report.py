@@ -101,6 +101,9 @@ def cells(entry: Entry) -> tuple[str, ...]:
             (entry.epochs, entry.few_epochs),
         )
     ]
+    diverged = sum(r.epochs is not None and r.epochs < r.asked for r in entry.records)
+    if diverged:  # after which epoch is told below the table
+        counts[-1] += f", {diverged} diverged"
     judgement = entry.judgement or "–"
     return (line.model, published, ours, line.difference, judgement, *counts, entry.pace)
 

@@ -191,7 +191,9 @@ def line(grid: Grid, row: Row) -> Line:
         published=theirs,
         ours=show_spread(ours.mean, ours.std, ours.n, row.metric),
         difference=difference,
-        epochs=f"{ours.epochs} / {row.recipe.epochs}" + (" (fewer)" if few else ""),
+        epochs=f"{ours.epochs} / {row.recipe.epochs}"
+        + " (fewer)" * few
+        + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
         time=duration(ours.seconds),
         verdict=_NONE if few or tried < wanted else _verdict(row, ours.mean),
         note="; ".join(notes),

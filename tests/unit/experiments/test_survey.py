@@ -216,6 +216,7 @@ def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
     assert (entry.epochs, entry.seeds, entry.judgement) == ((2, 2), (2, 5), WORSE)
     assert not entry.few_epochs
     assert "1 of 2 runs diverged, after epoch 1" in survey_markdown(found)
+    assert ", 1 diverged |" in survey_markdown(found)
 
 
 def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
