@@ -158,8 +158,8 @@ def run_jobs(
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are in {path} already")
     if not todo:
         return Outcome()
-    results.check_place(path)
     with locked(effort.runs_dir / todo[0].experiment):
+        results.check_place(path)
         outlook = Outlook(
             todo,
             effort.runs_dir,
