@@ -87,6 +87,11 @@ class RunRecord:
         """Epochs that were to be run: more than :attr:`epochs` if the run diverged and stopped."""
         return int(self.config["recipe"]["epochs"])
 
+    @property
+    def diverged_after(self) -> int | None:
+        """The last epoch of a run that diverged and stopped before its end; else ``None``."""
+        return self.epochs if self.epochs is not None and self.epochs < self.asked else None
+
     def to_json(self) -> str:
         """Return the record as one line."""
         return json.dumps(asdict(self), ensure_ascii=False)

@@ -101,7 +101,7 @@ def cells(entry: Entry) -> tuple[str, ...]:
             (entry.epochs, entry.few_epochs),
         )
     ]
-    diverged = sum(r.epochs is not None and r.epochs < r.asked for r in entry.records)
+    diverged = sum(record.diverged_after is not None for record in entry.records)
     if diverged:  # after which epoch is told below the table
         counts[-1] += f", {diverged} diverged"
     judgement = entry.judgement or "–"

@@ -93,7 +93,7 @@ def summary(grid: Grid, row: Row) -> Summary | None:
         n=len(records),
         last_mean=statistics.fmean(last) if last else None,
         epochs=records[0].asked,
-        diverged=tuple(r.epochs for r in records if r.epochs is not None and r.epochs < r.asked),
+        diverged=tuple(r.diverged_after for r in records if r.diverged_after is not None),
         seconds=statistics.fmean(r.seconds or 0.0 for r in records),
     )
 

@@ -53,7 +53,7 @@ class Plane(NamedTuple):
 
 
 _TWO_NEURONS = Setting(1e-3, 1e-3, 10)
-_PULSES = {  # the title of a panel, and the range of the outputs to show
+__PULSES = {  # the title of a panel, and the range of the outputs to show
     "points": ("four points", 1.6),
     "square": ("square", 1.6),
     "rectangle": ("rectangle", 2.6),
@@ -67,7 +67,7 @@ _ROUND = ("disk", "ring", "ring-edge")
 def _plane(job: Job, part: str) -> Plane:
     network = trained(job, "gnode-figure-2", f"gnode/{part}", _TWO_NEURONS)
     flow, states, view = network.flow, network.states, network.view
-    title, reach = _PULSES[part]
+    title, reach = __PULSES[part]
     with job.timed("fixed points"):
         starts = job.choose("starts", full=2000, small=50)
         found = find_fixed_points(flow, states, starts=starts, seed=job.seed, accept="distance")
@@ -313,7 +313,7 @@ def _draw_components(
     return figure
 
 
-PULSES = "Pulses last 3 bins, as in the authors' code."
+_PULSES = "Pulses last 3 bins, as in the authors' code."
 _TABLE = (
     "In the table: which share of the grid within 0.9 of the dashed edge moves the outputs slower "
     "than 0.05 per time constant, and their median speed there."
@@ -331,7 +331,7 @@ ENTRIES = (
         differs=(
             "One setting of the grid (learning rate 1e-3, weight decay 1e-3, batches of 10) "
             "instead of the best of 27.",
-            PULSES,
+            _PULSES,
         ),
         minutes=18.0,
     ),
@@ -345,7 +345,7 @@ ENTRIES = (
         compute=lambda job: _planes(job, ("ring", "ring-edge")),
         differs=(
             "One setting of the grid instead of the best of 27.",
-            PULSES,
+            _PULSES,
         ),
         minutes=9.0,
     ),
@@ -356,7 +356,7 @@ ENTRIES = (
         caption="One validation trial of each task: pulses in black, what should be remembered in "
         "grey, the answer of a gated neural ODE with two neurons in colour.",
         compute=_traces,
-        differs=("The networks are those of gnode-figure-2.", PULSES),
+        differs=("The networks are those of gnode-figure-2.", _PULSES),
         minutes=14.0,
     ),
     PaperFigure(
@@ -372,7 +372,7 @@ ENTRIES = (
             "with the numbers.",
             "Fixed points closer than 1e-3 count as one in the picture; medians and quartiles "
             "count every start, as published.",
-            PULSES,
+            _PULSES,
             "The networks without gates, RNN and nODE, have medians near 0, where the paper has "
             "2.750 and 2.626; why is not known.",
         ),

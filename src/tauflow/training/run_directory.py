@@ -142,7 +142,8 @@ class RunDirectory:
         if differences:
             raise CheckpointError(
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
-                "run was called (only its epochs may become more), or choose another directory."
+                "run was called (only its epochs may become more, and eval_batch_size change), or "
+                "choose another directory."
             )
         return changes
 
