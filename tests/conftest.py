@@ -14,6 +14,12 @@ else:  # or products warn wherever a test asks for deterministic algorithms
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="make all tries of tests/robustness, not a small part"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run with every annotated call checked."""
     rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
