@@ -20,7 +20,7 @@ from .mixed_memory import mixed_limits, run_mixed
 from .ode_lstm import ode_lstm_limits, run_ode_lstm
 from .spec import KernelCall, KernelSpec, Run
 from .torch_cfc import run_torch_cfc, run_torch_wired, torch_cfc_limits, torch_wired_limits
-from .torch_gated import gated_limits, run_elman, run_gru, run_lstm
+from .torch_gated import gated_limits, lstm_limits, run_elman, run_gru, run_lstm
 from .torch_ltc import run_torch_ltc, torch_ltc_limits
 from .triton_cfc import (
     run_triton_cfc,
@@ -47,7 +47,7 @@ def _triton(
 
 
 KERNELS: tuple[KernelSpec, ...] = (
-    KernelSpec(LSTMCell, "torch", gated_limits, run_lstm, rtol=1e-5, atol=1e-6),
+    KernelSpec(LSTMCell, "torch", lstm_limits, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),

@@ -8,11 +8,25 @@ from torch.autograd import forward_ad
 
 from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
 
+from .processor import lstm_objection
 from .spec import KernelCall, under_transform
 
 
+def lstm_limits(call: KernelCall) -> str | None:
+    """Return why torch's LSTM cannot serve the call."""
+    reason = gated_limits(call)
+    if reason is None and call.x.device.type == "cpu":
+        return lstm_objection(
+            _operand_dtype(call),
+            traced=torch.compiler.is_compiling(),
+            learns=torch.is_grad_enabled(),
+            keeps=_keeps_for_backward(call),
+        )
+    return reason
+
+
 def gated_limits(call: KernelCall) -> str | None:
-    """Return why torch's operator cannot serve the call."""
+    """Return why torch's operators cannot serve the call."""
     if call.mask is not None:
         return "torch's fused recurrent operators take no step mask"
     if under_transform(call):
@@ -34,14 +48,27 @@ def _has_no_traced_backward(call: KernelCall) -> bool:
 def _operands(call: KernelCall) -> tuple[Tensor, list[Tensor]]:
     """Return what the operator reads, (B, T, F), and the parts of the state, (1, B, N) each.
 
-    Both are in the dtype of x, by which torch chooses its operator: under autocast gaps and states
-    have more digits, which the operator would round itself.
+    Both are in one dtype, by which torch chooses its operator: under autocast gaps and states have
+    more digits, which the operator would round itself.
     """
-    cell = call.cell
+    cell, dtype = call.cell, _operand_dtype(call)
     assert isinstance(cell, AbstractGatedCell)
-    features, h = (part.to(call.x.dtype) for part in (cell.features(call.x, call.dt), call.h))
+    features, h = (part.to(dtype) for part in (cell.features(call.x, call.dt), call.h))
     parts = h.unsqueeze(0).split(cell.hidden_size, dim=-1)
     return features, [part.contiguous() for part in parts]
+
+
+def _operand_dtype(call: KernelCall) -> torch.dtype:
+    """Return the dtype of what the operator reads: that of x, or what autocast makes of it.
+
+    The LSTM of a CPU chooses by what it is given, and only then does autocast convert it: from
+    float32 it would go to oneDNN in half precision, which not every processor has.
+    """
+    x = call.x
+    converts = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if converts and isinstance(call.cell, LSTMCell) and x.dtype is not torch.float64:
+        return torch.get_autocast_dtype("cpu")
+    return x.dtype
 
 
 def _keeps_for_backward(call: KernelCall) -> bool:
