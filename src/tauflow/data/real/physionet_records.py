@@ -3,11 +3,13 @@
 import csv
 import io
 import lzma
+import math
 import re
 import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +94,10 @@ def parse_record(content: bytes, where: str, record_id: int) -> Record:
         raise DataError(f"{where} begins with {got!r}, expected 'Time,Parameter,Value'. {_AGAIN}")
     ticks, columns, values = [0], [-1], [0.0]
     for number, line in enumerate(lines[1:], start=2):
-        tick, name, value = _parse_line(line, f"{where}, line {number}")
+        try:
+            tick, name, value = _parse_line(line)
+        except DataError as error:  # the place is spelled out for a bad line only: they are millions
+            raise DataError(f"{where}, line {number}{error}") from error
         if tick < ticks[-1]:
             raise DataError(
                 f"{where}, line {number}: time {line[0]} is before that of the line above. Sort "
@@ -111,26 +116,35 @@ def parse_record(content: bytes, where: str, record_id: int) -> Record:
     return _tabulate(np.array(ticks), np.array(columns), np.array(values))
 
 
-def _parse_line(line: list[str], where: str) -> tuple[int, str, float]:
-    """Return the time in quanta, the parameter and the value of a line."""
+def _parse_line(line: list[str]) -> tuple[int, str, float]:
+    """Return the time in quanta, the parameter and the value of a line.
+
+    Raises:
+        DataError: that cannot be done; the message goes on after the name of the place.
+    """
     if len(line) != len(_HEADER):
-        raise DataError(f"{where} has {len(line)} fields, expected 3: Time,Parameter,Value.")
+        raise DataError(f" has {len(line)} fields, expected 3: Time,Parameter,Value.")
     clock, name, text = line
-    match = _TIME.fullmatch(clock)
-    if match is None:
-        raise DataError(f"{where}: Time is {clock!r}, expected hours and minutes such as 07:30.")
     if name != "RecordID" and name not in _COLUMN:
         raise DataError(
-            f"{where}: Parameter is {name!r}, expected RecordID or one of {', '.join(VARIABLES)}."
+            f": Parameter is {name!r}, expected RecordID or one of {', '.join(VARIABLES)}."
         )
     try:
         value = float(text)
     except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise DataError(f"{where}: Value is {text!r}, expected a finite number.")
-    hours = float(match[1]) + float(match[2]) / 60
-    return round(hours / QUANTUM), name, value
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f": Value is {text!r}, expected a finite number.")
+    return _tick(clock), name, value
+
+
+@lru_cache(maxsize=8192)  # of every minute of two days, many times over
+def _tick(clock: str) -> int:
+    """Return a time such as 07:30 in quanta."""
+    match = _TIME.fullmatch(clock)
+    if match is None:
+        raise DataError(f": Time is {clock!r}, expected hours and minutes such as 07:30.")
+    return round((float(match[1]) + float(match[2]) / 60) / QUANTUM)
 
 
 def _tabulate(
