@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export TAUFLOW_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint types unit robustness install clean
+.PHONY: demo test lint types unit quick robustness install clean
 
 demo: install
 	$(BIN)/tauflow run pendulum
@@ -32,6 +32,11 @@ unit: install
 	$(BIN)/python -m pytest -q -n 2 -m "not typed"
 	$(BIN)/python -m pytest -q -n 2 -m typed \
 		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
+
+# For people at work: every test that is not slow, with few of its parameters; no lint, no types.
+quick: export OMP_NUM_THREADS := 1
+quick: install
+	$(BIN)/python -m pytest -q -n 2 --quick
 
 # Kills, broken files, full disks, forks, long runs: all tries, of which `make test` makes a few.
 robustness: export OMP_NUM_THREADS := 1

@@ -137,6 +137,7 @@ def test_a_rotation_stays_one():
     torch.testing.assert_close(rotation @ rotation.T, torch.eye(16), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.untyped
 @pytest.mark.parametrize("name", LONG_MEMORIES)
 def test_it_compiles_in_one_graph(name):

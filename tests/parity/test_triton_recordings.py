@@ -74,6 +74,7 @@ def test_recorded_steps_change_nothing(spec, size, options, device, recordings):
             assert error(one, other) < SAME
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "size", "options"), STEPPED)
 def test_one_recording_serves_other_lengths_and_weights(spec, size, options, device, recordings):
     call, _ = calls(spec, size, device, **options)
@@ -119,6 +120,7 @@ def test_few_and_small_recordings_are_kept(spec, size, options, device, recordin
     assert not recordings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "size", "options"), STEPPED)
 def test_mask_and_gap_of_another_call_leave_no_trace(spec, size, options, device, recordings):
     masked, _ = calls(spec, size, device, masked=True, **options)

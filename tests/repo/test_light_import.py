@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {
     *("numba", "triton", "sklearn", "scipy", "pandas", "matplotlib", "networkx"),
     *("rich", "typer", "pooch", "jinja2", "joblib", "ncps", "beartype"),
@@ -10,6 +12,7 @@ HEAVY = {
 }
 
 
+@pytest.mark.slow
 def test_import_is_light():
     code = "import sys, torch; before = set(sys.modules); import tauflow; "
     code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"

@@ -104,6 +104,7 @@ def test_the_network_is_autonomous_and_starts_affinely():
     torch.testing.assert_close(onward, long[:, 5:])
 
 
+@pytest.mark.slow
 def test_more_neurons_and_training_bring_the_network_closer(fitted):
     none, six = fitted.rms_error
     assert six < 0.7 * none

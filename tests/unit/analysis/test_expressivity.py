@@ -24,6 +24,7 @@ def noise(steps=12, dimensions=3):
     return task.train.y[0]
 
 
+@pytest.mark.slow
 def test_a_wide_network_follows_a_short_path_and_a_narrow_one_does_not():
     path = noise()
     wide = fit_noise("gnode", path, hidden_size=24, units=48, epochs=200, lr=1e-2)

@@ -18,6 +18,7 @@ def test_version_and_help(call):
         assert command in text
 
 
+@pytest.mark.slow
 def test_whole_models_run_like_cells(call):
     output = call(
         "run", "pendulum", "--model", "transformer", "--option", "layers=1", *TINY_RUN[2:]
@@ -40,6 +41,7 @@ def test_run_then_show(call, tmp_path):
     assert "Report: " in shown
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_shown_as_such(call, tmp_path):
     output = call("run", "pendulum", *TINY_RUN).output
     run = tmp_path / re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tauflow.figures import FIGURES
 
 
@@ -12,6 +14,7 @@ def test_the_list(call):
         assert all(alias in printed for alias in entry.aliases)
 
 
+@pytest.mark.slow
 def test_one_figure(call, tmp_path):
     words = ("--size", "small", "--seed", 3, "--format", "png", "--out", "pictures")
     printed = call("figure", "gnode-figure-4", *words).output
@@ -34,6 +37,7 @@ def test_mistakes(call, tmp_path):
     assert not list(tmp_path.rglob("*.*"))
 
 
+@pytest.mark.slow
 def test_all_of_them(call, tmp_path, monkeypatch):
     for name in set(FIGURES) - {"gnode-figure-4", "cfc-figure-3"}:
         monkeypatch.delitem(FIGURES._entries, name)

@@ -158,6 +158,7 @@ def test_ids_of_a_group_stay_in_one_part(call, visits):
     assert "80 ids in 10 groups of 'ward': 48 for training, 16 for validation, 16" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [[], ["--target", "level"]])
 def test_one_long_recording_is_cut_by_time(call, tmp_path, target):
     hours = np.cumsum(np.random.default_rng(0).exponential(0.5, 200))

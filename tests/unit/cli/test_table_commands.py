@@ -1,5 +1,7 @@
 import re
 
+import pytest
+
 
 def test_a_table_without_results(call, table):
     output = call("show", table).output
@@ -46,6 +48,7 @@ def test_search_chooses_by_validation(call, table):
     assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already
 
 
+@pytest.mark.slow
 def test_one_report_on_all_results(call, table, tmp_path):
     call("reproduce", table, "--seeds", 1, "--epochs", 1)
     result = call("report", table)

@@ -50,6 +50,7 @@ def test_every_set_has_digests_or_a_reason_for_none():
     assert all(f"``{name}``" in text for name in WITHOUT | NOT_HERE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), listed())
 def test_content_is_the_listed_one(name, options):
     data = load_or_skip(name, **options_of(options))  # which compares it

@@ -49,6 +49,7 @@ def test_a_pulse_lasts_as_many_bins_as_asked(width):
     assert (lengths == width).sum() > 20
 
 
+@pytest.mark.slow
 def test_number_of_pulses_is_poisson():
     # Pulses one bin wide at bins of their own can be counted.
     options = {"pulse_width": 1, "replacement": False, "sizes": (2000, 0, 1)}

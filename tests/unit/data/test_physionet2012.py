@@ -22,6 +22,7 @@ def data():
     return load_or_skip("physionet2012")
 
 
+@pytest.mark.slow
 def test_counts_are_the_known_ones(data):
     assert data.sizes == (3200, 0, 800)
     mask, y = (torch.cat([getattr(data.train, k), getattr(data.test, k)]) for k in ("mask", "y"))
@@ -61,6 +62,7 @@ def test_a_record_is_followed_from_the_file(data):
     assert (batch.x[0, : batch.mask.sum(), AGE] == batch.x[0, 0, AGE]).all()
 
 
+@pytest.mark.slow
 def test_gaps(data):
     lagged, published = (
         load_task("physionet2012", gaps=kind, download=False).test.dt
@@ -81,6 +83,7 @@ def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
         load_task("physionet2012", holdout=0.1, download=False)
 
 
+@pytest.mark.slow
 def test_options(data):
     held = load_task("physionet2012", holdout=0.1, statistics="train", download=False)
     assert held.sizes == (2880, 320, 800)

@@ -363,6 +363,7 @@ def test_a_device_that_is_full_says_so(monkeypatch):
         writer.append(torch.zeros(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills as Unix does")
 def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path):
     folder = tmp_path / "sensors"

@@ -63,6 +63,7 @@ def test_runs_are_spread_over_two_events():
     assert events.mask.sum(1).tolist() == [2, 3, 31]
 
 
+@pytest.mark.slow
 def test_event_test_part_equals_the_published_arrays():
     folder = Path(os.environ.get(DATA_VARIABLE, "")) / "xor_event"
     if not (folder / "xor_test_y.npy").is_file():

@@ -23,6 +23,7 @@ def assert_equal_tensors(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_command_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
     done = subprocess.run(
@@ -68,6 +69,7 @@ reproduce(tiny(recipe=recipe), jobs=2, **where)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell who a parent is")
 def test_workers_end_with_the_command_that_started_them(tmp_path):
     command = subprocess.Popen(
@@ -94,6 +96,7 @@ def die_of_one_run(job, parent, **options):
     return schedule._attempt_in_worker(job, parent, **options)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
     kept = schedule._attempt_in_worker
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}

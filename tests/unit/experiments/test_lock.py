@@ -31,6 +31,7 @@ def holder_of(folder: Path) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.slow
 def test_two_commands_do_not_share_a_folder_of_runs(tmp_path):
     places = {"results_dir": tmp_path / "results", "progress": False}
     runs = tmp_path / "runs"

@@ -84,6 +84,7 @@ def test_counted_tables_count_right():
             assert row.published.parameters == best[row.name.replace("/best", "/drop-30")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cfc-table-3", "gnode-table-3"])
 def test_commands_run(name):
     command = load_experiment(name).command

@@ -289,6 +289,7 @@ def test_the_table_sets_ours_beside_published(places):
     assert "- Invented." in markdown
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else_and_escapes_text(places):
     grid = reproduce(tiny(), seeds=1, progress=False, **places)
     markdown, html = write_grid_reports(grid, **places)

@@ -24,6 +24,7 @@ def test_a_run_ends_with_a_report(tmp_path):
     assert f"{run.record.parameters:,}" in page
 
 
+@pytest.mark.slow
 def test_runs_do_not_share_a_directory_and_the_latest_is_resumed(tmp_path):
     first, second = short_run(tmp_path), short_run(tmp_path)
     assert first.directory != second.directory
@@ -33,6 +34,7 @@ def test_runs_do_not_share_a_directory_and_the_latest_is_resumed(tmp_path):
     assert again.record.test == second.record.test
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
     short_run(tmp_path)
     more = replace(SHORT, epochs=3)

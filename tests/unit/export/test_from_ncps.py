@@ -293,6 +293,7 @@ def test_converted_networks_can_be_saved(tmp_path):
         assert_same(module, tauflow.export.load(tmp_path / "model.safetensors"))
 
 
+@pytest.mark.slow
 def test_ncps_is_not_imported():
     code = "import sys, tauflow.export; sys.exit('ncps' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -61,6 +61,7 @@ def test_bad_arguments(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
     def made(name, folder, seed, formats=("svg",)):
         files = make_figure(name, tmp_path / folder, size="small", seed=seed, formats=formats).files
@@ -87,6 +88,7 @@ def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
     assert np.abs(off).max() <= 12
 
 
+@pytest.mark.slow
 def test_the_lines_drawn_are_the_numbers_beside_them():
     arrays = small(CHEAP).arrays
     result = find_figure(CHEAP).compute(Job("small"))
@@ -129,6 +131,7 @@ def test_dense_lines_become_pixels_and_log_axes_plain_numbers():
     assert ax.yaxis.get_major_formatter()(20, 0) == "20"
 
 
+@pytest.mark.slow
 def test_the_page_lists_all_figures(tmp_path):
     empty = gallery_page(tmp_path)
     for name, entry in FIGURES.items():

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 METHODS = ["spawn", "fork"] if sys.platform == "linux" else ["spawn"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ltc", "cfc"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

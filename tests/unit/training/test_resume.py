@@ -56,6 +56,7 @@ def assert_same_run(a, b):
     assert best[0][1] == best[1][1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_run_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
     program = Path(__file__).with_name("kill_and_resume.py")
