@@ -6,30 +6,32 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO
 
 from tauflow.errors import BusyError
 
 LOCK_FILE = ".lock"
 _PAUSE = 0.2  # seconds between two looks at whether the holder is done
+_held: set[int] = set()  # descriptors of this process
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 log = logging.getLogger("tauflow")
 
 
 @contextmanager
-def locked(folder: Path, *, advice: str | None = None) -> Iterator[None]:
+def locked(folder: Path, *, advice: str | None = None, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a folder, making the folder if need be.
 
     The operating system gives the lock back when the process ends, however it ends, so that a
-    killed program leaves nothing to clean up. The file itself stays.
+    killed program leaves nothing to clean up. The file itself stays. A process forked meanwhile
+    does not hold the lock, and may outlive the one that does.
 
     Args:
         folder: what to lock.
         advice: what to do if the lock is taken, which ends the message; without it, wait.
+        patience: seconds to wait before advising: a program that was killed takes a moment to end.
 
     Raises:
         BusyError: with ``advice``: another program, or another part of this one, holds the lock.
@@ -37,23 +39,40 @@ def locked(folder: Path, *, advice: str | None = None) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    with path.open("a+", encoding="utf-8") as file:  # "w" would empty the holder's file
-        _acquire(file, path, advice)
-        file.truncate(0)
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        file.write(f"process {os.getpid()}, since {now}")
-        file.flush()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _held.add(descriptor)
+    try:
+        _acquire(descriptor, path, advice, patience)
+        with suppress(OSError):  # a full disk: the lock holds without saying whose it is
+            now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()}, since {now}".encode())
         yield
+    finally:
+        if descriptor in _held:
+            _held.remove(descriptor)
+            os.close(descriptor)
 
 
-def _acquire(file: IO[str], path: Path, advice: str | None) -> None:
+def _let_go() -> None:
+    """Close, in a forked child, what its parent locks: an open file keeps the lock."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _acquire(descriptor: int, path: Path, advice: str | None, patience: float) -> None:
     told = False
+    end = time.monotonic() + patience
     while True:
         try:
-            _take(file)
+            _take(descriptor)
             return
         except (BlockingIOError, PermissionError) as error:
-            if advice is not None:
+            if advice is not None and time.monotonic() >= end:
                 raise BusyError(f"{path.parent} is in use by {_holder(path)}. {advice}") from error
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:
@@ -68,7 +87,7 @@ def _acquire(file: IO[str], path: Path, advice: str | None) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8") or "another process"
+        return path.read_text(encoding="utf-8", errors="replace") or "another process"
     except OSError:  # Windows does not let others read it
         return "another process"
 
@@ -76,12 +95,12 @@ def _holder(path: Path) -> str:
 if sys.platform == "win32":
     import msvcrt
 
-    def _take(file: IO[str]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    def _take(descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _take(file: IO[str]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

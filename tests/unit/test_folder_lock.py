@@ -1,6 +1,12 @@
+import errno
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +48,50 @@ def test_without_advice_a_taken_lock_is_waited_for(tmp_path, monkeypatch, caplog
     assert [record.message.partition(" by ")[0] for record in caplog.records] == (
         [f"{tmp_path} is in use"]  # once, however long it takes
     )
+
+
+def test_a_holder_that_ends_soon_is_waited_for_before_advice(tmp_path):
+    inside = threading.Event()
+
+    def hold():
+        with locked(tmp_path):
+            inside.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    with locked(tmp_path, advice="Wait.", patience=60):
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
+    program = Path(__file__).with_name("fork_while_locked.py")
+    child = subprocess.Popen([sys.executable, str(program), str(tmp_path)], stdout=subprocess.PIPE)
+    grandchild = int(child.stdout.readline())
+    child.kill()
+    child.wait()
+    os.kill(grandchild, 0)  # lives
+    try:
+        with locked(tmp_path, advice="Wait."):
+            pass
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        child.stdout.close()
+
+
+def test_a_folder_on_a_full_disk_can_be_locked(tmp_path, monkeypatch):
+    def fill(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", fill)
+    with (
+        locked(tmp_path),
+        pytest.raises(BusyError, match="by another process"),
+        locked(tmp_path, advice="Wait."),
+    ):
+        pass
 
 
 def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):

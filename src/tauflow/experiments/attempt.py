@@ -3,13 +3,12 @@
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 from .extend import take_over_shorter
 from .results import FAILED, STOPPED, RunRecord
-from .run import Job, execute, identity, load_part
+from .run import Job, execute, identity, load_part, now
 from .timespan import Deadline, TimeUp
 
 MARKER = "running"
@@ -36,7 +35,7 @@ def attempt(
             would end too late is not begun.
         token: written into the run's directory while it runs.
     """
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started = now()
     if deadline is not None and deadline.passed(ahead):
         return RunRecord(**identity(job, started), status=STOPPED)
     check = None if deadline is None else partial(deadline.check, epochs=job.recipe.epochs)

@@ -11,7 +11,7 @@ from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
 from tauflow.tensorfile import write_atomically
 from tauflow.training.checkpoint import read_checkpoint
-from tauflow.training.run_directory import fingerprint
+from tauflow.training.run_directory import fingerprint, owned
 
 from .run import RECORD_FILE, Job, build_model, shortened
 
@@ -31,6 +31,9 @@ def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
 
     Returns:
         How many epochs need not be run again.
+
+    Raises:
+        BusyError: another program writes into the run's directory.
     """
     target = job.directory(runs_dir)
     if (target / "run.json").exists():
@@ -41,11 +44,14 @@ def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
     if not begun:
         return 0
     epochs = max(begun)
-    target.mkdir(parents=True, exist_ok=True)
-    # In this order a copy that is cut off is a run before its first checkpoint, and starts anew.
-    for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
-        if (begun[epochs] / name).exists():
-            write_atomically(target / name, (begun[epochs] / name).read_bytes())
+    with owned(target):
+        if (target / "run.json").exists():  # another program was faster
+            return 0
+        # In this order a copy that is cut off is a run before its first checkpoint, and starts
+        # anew.
+        for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
+            if (begun[epochs] / name).exists():
+                write_atomically(target / name, (begun[epochs] / name).read_bytes())
     return epochs
 
 

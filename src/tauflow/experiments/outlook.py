@@ -131,6 +131,13 @@ class Outlook:
         rows = self._row_paces()
         return rows.get(job.row, statistics.fmean(rows.values()) if rows else None)
 
+    def ahead(self, job: Job, *, in_any_case: bool) -> float:
+        """Return the seconds that a job must find free to be begun: one epoch of it."""
+        if in_any_case:
+            return -float("inf")
+        self.refresh()
+        return self.pace(job) or 0.0
+
     def _measured(self, job: Job) -> float | None:
         seconds = [row["seconds"] for row in self._rows[job.key][-_EPOCHS:]]
         return statistics.median(seconds) if seconds else None

@@ -310,7 +310,7 @@ def execute(
     Returns:
         The record and the model, which holds the selected weights.
     """
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started = now()
     torch.manual_seed(seed_of_bits(64, seed=job.seed))
     model = build_model(job.model, data)
     trained = train(
@@ -374,6 +374,11 @@ def run_one(
     go_on = resume and run_dir is not None
     record, _ = execute(job, data, run_dir=run_dir, resume=go_on, progress=progress)
     return record
+
+
+def now() -> str:
+    """Return the time as records have it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def identity(job: Job, started: str) -> dict[str, Any]:

@@ -1,14 +1,11 @@
 """Run jobs, in processes if asked and within a budget of time, and keep every result at once."""
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
@@ -21,9 +18,10 @@ from .attempt import attempt, failure
 from .lock import locked
 from .outlook import Outlook
 from .results import DONE, FAILED, STOPPED, RunRecord, describe
-from .run import Job, load_part
+from .run import Job, load_part, now
 from .timespan import Deadline, roughly
 from .watch import watching
+from .workers import in_processes
 
 Say = Callable[[str], None]
 
@@ -212,7 +210,7 @@ def _records(
     missing = _fetch(outlook.jobs, effort)
     for job in outlook.jobs:
         if job.part.name in missing:
-            yield failure(job, missing[job.part.name], _now())
+            yield failure(job, missing[job.part.name], now())
     jobs = [job for job in outlook.jobs if job.part.name not in missing]
     options: dict[str, Any] = {
         "runs_dir": effort.runs_dir,
@@ -221,11 +219,12 @@ def _records(
         "token": outlook.token,
     }
     if effort.jobs > 1 and len(jobs) > 1:
-        yield from _in_processes(jobs, outlook, advance, options)
+        yield from in_processes(jobs, outlook, advance, options)
         return
     with _threads(1 if effort.jobs > 1 else None):
         for number, job in enumerate(jobs):
-            yield attempt(job, ahead=_ahead(outlook, job, advance and number == 0), **options)
+            ahead = outlook.ahead(job, in_any_case=advance and number == 0)
+            yield attempt(job, ahead=ahead, **options)
 
 
 @contextmanager
@@ -258,98 +257,3 @@ def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
                 raise
             missing[name] = f"{type(error).__name__}: {error}"
     return missing
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _ahead(outlook: Outlook, job: Job, in_any_case: bool) -> float:
-    """Return the seconds that a job must find free to be begun: one epoch of it."""
-    if in_any_case:
-        return -float("inf")
-    outlook.refresh()
-    return outlook.pace(job) or 0.0
-
-
-def _in_processes(
-    jobs: Sequence[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
-) -> Iterator[RunRecord]:
-    """Run jobs in several processes, and go on without those whose process dies.
-
-    A process that dies, often killed for want of memory, takes the pool with it. Nobody says which
-    job it had, so those that were running are run again, each in a pool of its own.
-    """
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    left = {job.key: job for job in jobs}
-    while left:
-        try:
-            for record in _pool(list(left.values()), outlook, advance, options):
-                del left[record.key]
-                yield record
-            return
-        except TerminatedWorkerError:
-            suspects = [job for job in outlook.running() if job.key in left]
-        for job in suspects or list(left.values())[:1]:
-            try:
-                (record,) = _pool([job], outlook, advance, options)
-            except TerminatedWorkerError:
-                message = (
-                    "its process was killed, often for want of memory. Run the command again to "
-                    "continue, with fewer --jobs."
-                )
-                record = failure(job, message, _now())
-            del left[job.key]
-            yield record
-
-
-def _pool(
-    jobs: list[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
-) -> Iterator[RunRecord]:
-    from joblib import Parallel, delayed
-
-    workers = min(outlook.workers, len(jobs))
-    calls = (
-        delayed(_attempt_in_worker)(
-            job, os.getpid(), ahead=_ahead(outlook, job, advance and number < workers), **options
-        )
-        for number, job in enumerate(jobs)
-    )
-    pool = Parallel(
-        n_jobs=max(2, workers),  # a single one would be this process
-        return_as="generator_unordered",
-        batch_size=1,
-        pre_dispatch=workers,  # so that the pace is known by then
-    )
-    records: Iterator[RunRecord] = pool(calls)
-    return records
-
-
-def _attempt_in_worker(job: Job, parent: int, **options: Any) -> RunRecord:
-    """Run a job in a process of its own, with one thread."""
-    torch.set_num_threads(1)
-    _end_with(parent)
-    return attempt(job, **options)
-
-
-_watchers: list[Thread] = []
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent has died.
-
-    A worker whose parent was killed would train on unseen, in the very directory that the next call
-    continues in. A process that was not started by the parent, as on another machine, is left
-    alone, and so is one on Windows, which does not tell.
-    """
-    if _watchers or os.getppid() != parent:
-        return
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(1)
-
-    _watchers.append(Thread(target=watch, daemon=True))
-    _watchers[0].start()

@@ -15,7 +15,6 @@ from tauflow.training.recipe import Recipe
 
 from .extend import take_over_shorter
 from .figures import Curves, learning_curves, predictions
-from .lock import locked
 from .report import feature_names, run_page, write_page
 from .results import RunRecord
 from .run import Job, execute, load_part
@@ -144,7 +143,7 @@ def run_data(
     if resume:
         take_over_shorter(job, data, runs_dir)
     directory = choose_directory(job.directory(runs_dir), resume=resume)
-    with _removed_unless_begun(directory, own=not resume), locked(directory):
+    with _removed_unless_begun(directory, own=not resume):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     trivial = baselines(compared or data, card.metric)
     run = TaskRun(record, trivial, directory, _in_own_units(record, data))

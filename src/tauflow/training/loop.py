@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from .preconditions import Splits, check_training, loss_of
 from .progress import progress_bar
 from .recipe import Recipe
 from .result import TrainingResult
-from .run_directory import RunDirectory, fingerprint
+from .run_directory import RunDirectory, fingerprint, owned
 from .step_loss import training_loss
 
 
@@ -85,6 +85,7 @@ def train(
 
     Raises:
         ArgumentError: arguments contradict each other.
+        BusyError: another training goes on in ``run_dir``.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
@@ -105,7 +106,8 @@ def train(
         directory = RunDirectory(Path(run_dir), description)
     elif resume:
         raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
-    with _own_random_numbers(train.x.device, seed):
+    ownership = nullcontext() if directory is None else owned(directory.path)
+    with ownership, _own_random_numbers(train.x.device, seed):
         run = _Run(model, train, loss, recipe, seed)
         selection = _Selection(metric, recipe)
         if directory is not None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
+from tauflow.lock import locked
 from tauflow.tensorfile import PARTIAL, hash_tensors, write_atomically
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
@@ -17,6 +19,20 @@ from .recipe import Recipe
 
 EPOCHS = "recipe.epochs"
 EVALUATION = "recipe.eval_batch_size"
+_PATIENCE = 5.0  # seconds
+_ADVICE = (
+    "Two trainings in one directory would mix their files: wait until that one ends, or stop it "
+    "(every finished epoch is kept), or choose another directory."
+)
+
+
+def owned(path: Path) -> AbstractContextManager[None]:
+    """Own the directory of a run, making it if need be; only its owner writes into it.
+
+    Raises:
+        BusyError: another program, or another part of this one, owns it and goes on doing so.
+    """
+    return locked(path, advice=_ADVICE, patience=_PATIENCE)
 
 
 class RunDirectory:
@@ -25,10 +41,10 @@ class RunDirectory:
     ``run.json`` says what the run is, ``log.jsonl`` has one line per epoch, ``last.safetensors`` is
     the checkpoint and ``best.safetensors`` holds the best weights so far. The checkpoint is written
     before the two that follow from it, so that a run killed in between loses nothing:
-    :meth:`resume` brings them up to date.
+    :meth:`resume` brings them up to date. Who writes has :func:`owned` the directory before.
 
     Args:
-        path: the directory; made if needed.
+        path: the directory.
         description: what tells this run from others, as JSON can hold it.
     """
 
@@ -51,7 +67,6 @@ class RunDirectory:
                     f"{self.path} holds a run already ({file.name}). Pass resume=True to continue "
                     "it, or choose another directory."
                 )
-        self.path.mkdir(parents=True, exist_ok=True)
         self._write_description()
 
     def resume(self) -> Checkpoint | None:

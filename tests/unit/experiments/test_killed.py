@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_experiment import tiny, without_times
 
-from tauflow.experiments import collect, reproduce, schedule
+from tauflow.experiments import collect, reproduce, workers
 from tauflow.training import read_checkpoint
 from tauflow.training.checkpoint import read_tensors
 
@@ -88,22 +88,40 @@ def test_workers_end_with_the_command_that_started_them(tmp_path):
     assert [log.stat().st_size for log in sorted(tmp_path.glob("tiny/*/log.jsonl"))] == sizes
 
 
-def die_of_one_run(job, parent, **options):
+def wait_for(path):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
+def test_a_worker_whose_parent_died_before_it_could_watch_ends(tmp_path):
+    program = [sys.executable, str(HERE / "outlive_parent.py"), str(tmp_path)]
+    subprocess.run(program, check=True, env=ENVIRONMENT)
+    for name in ("own/orphaned", "strange/orphaned", "strange/alive"):
+        wait_for(tmp_path / name)
+    time.sleep(0.5)
+    assert not (tmp_path / "own" / "alive").exists()
+
+
+kept = workers._attempt_in_worker
+
+
+def die_of_one_run(job, **options):
     if (job.row, job.seed) == ("gru", 1):
         (job.directory(options["runs_dir"])).mkdir(parents=True, exist_ok=True)
         (job.directory(options["runs_dir"]) / "running").write_text(options["token"])
         os.kill(os.getpid(), signal.SIGKILL)
-    return schedule._attempt_in_worker(job, parent, **options)
+    return kept(job, **options)
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
-    kept = schedule._attempt_in_worker
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
     with monkeypatch.context() as patch:
-        patch.setattr(schedule, "_attempt_in_worker", die_of_one_run)
+        patch.setattr(workers, "_attempt_in_worker", die_of_one_run)
         grid = reproduce(tiny(), jobs=2, progress=False, **places)
-    assert schedule._attempt_in_worker is kept
     assert {(r.row, r.seed) for r in grid.records} == {("gru", 0), ("elman", 0), ("elman", 1)}
     (failure,) = grid.failures
     assert (failure.row, failure.seed) == ("gru", 1)

@@ -9,6 +9,7 @@ import torch
 from tiny_training_task import tiny_model, tiny_splits
 
 from tauflow.errors import CheckpointError
+from tauflow.lock import LOCK_FILE
 from tauflow.training import Recipe, checkpoint, read_checkpoint, train
 
 RECIPE = Recipe(lr=1.0, epochs=3, batch_size=8)  # so large that the best epoch is not the last
@@ -240,7 +241,7 @@ def test_best_weights_of_another_epoch_are_refused(tmp_path):
 def test_the_files_are_the_promised_ones(tmp_path):
     fit(tmp_path / "deep" / "run", resume=False)
     names = {file.name for file in (tmp_path / "deep" / "run").iterdir()}
-    assert names == {"run.json", "log.jsonl", "last.safetensors", "best.safetensors"}
+    assert names == {"run.json", "log.jsonl", "last.safetensors", "best.safetensors", LOCK_FILE}
     keys = {"epoch", "step", "lr", "train_loss", "valid", "test", "seconds"}
     for line in (tmp_path / "deep" / "run" / "log.jsonl").read_text().splitlines():
         assert json.loads(line).keys() == keys
