@@ -7,7 +7,7 @@ from sources import MODULES, PACKAGE
 
 RANKS = {
     **dict.fromkeys(("errors", "checks", "registry", "extras", "batch", "recorded"), 0),
-    **dict.fromkeys(("palette", "tensorfile", "lock"), 0),
+    **dict.fromkeys(("palette", "resolution", "tensorfile", "lock"), 0),
     **dict.fromkeys(("solvers", "wirings", "data", "training"), 1),
     "cells": 2,
     "kernels": 3,

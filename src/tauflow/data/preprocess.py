@@ -1,12 +1,14 @@
 """Turn recordings into windows and gaps. Elapsed time is made here, once, and nowhere else."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow.checks import at_least
 from tauflow.errors import DataError, TimeError
+from tauflow.resolution import float_type, lost_gap
 
 G = TypeVar("G", bound=np.generic)
 
@@ -35,7 +37,9 @@ def gaps_from_positions(positions: NDArray[np.int64]) -> NDArray[np.float32]:
     return gaps.astype(np.float32)
 
 
-def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.float32]:
+def gaps_from_times(
+    times: NDArray[np.floating | np.integer], *, first: float
+) -> NDArray[np.float32]:
     """Return the time elapsed since the previous sample.
 
     Args:
@@ -46,7 +50,8 @@ def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.
         Gaps, (..., T), in the unit of ``times``.
 
     Raises:
-        TimeError: a time is not finite, or smaller than the one before it.
+        TimeError: a time is not finite, or smaller than the one before it, or the times' type is
+            too coarse for the gaps between them.
     """
     if not np.isfinite(times).all():
         raise TimeError("times must be finite; remove samples without a time.")
@@ -54,9 +59,27 @@ def gaps_from_times(times: NDArray[np.floating], *, first: float) -> NDArray[np.
     if (gaps < 0).any():
         where = tuple(map(int, np.argwhere(gaps < 0)[0]))
         raise TimeError(f"times run backwards after entry {where}; sort the samples by time.")
+    _check_resolution(times, gaps)
     start = np.full((*times.shape[:-1], 1), first)
     # Differences are taken in the precision of the times: absolute times are large, gaps small.
     return np.concatenate([start, gaps], axis=-1).astype(np.float32)
+
+
+def _check_resolution(times: NDArray[Any], gaps: NDArray[Any]) -> None:
+    dtype = float_type(times.dtype)
+    if dtype is None or not gaps.size:
+        return
+    rows = torch.arange(gaps.size) // gaps.shape[-1]
+    ends, between = (
+        torch.from_numpy(np.ravel(a).astype(np.float64)) for a in (times[..., 1:], gaps)
+    )
+    lost = lost_gap(ends, between, rows, dtype)
+    if lost is not None:
+        row = int(rows[lost.place])
+        raise TimeError(
+            f"{lost.said(f'times of sequence {row}', times.dtype)} Read them as float64 or as "
+            "integers, or subtract a first time before they are rounded."
+        )
 
 
 def lagged_gaps(gaps: NDArray[np.float32]) -> NDArray[np.float32]:

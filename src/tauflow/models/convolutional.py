@@ -11,7 +11,7 @@ from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import Lengths, check_parameters, prepare
+from tauflow.sequence.inputs import Companion, Gaps, Lengths, check_parameters, prepare
 
 from .base import AbstractWholeModel
 from .stateless import empty_state, held, refuse_state
@@ -139,11 +139,11 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
         x: Tensor | PackedSequence,
         hx: Tensor | None = None,
         *,
-        dt: Tensor | float | int | None = None,
-        t: Tensor | None = None,
+        dt: Gaps | None = None,
+        t: Companion | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Tensor | None = None,
+        observed: Companion | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run head, sequence module and readout; see :meth:`tauflow.RNN.forward`.
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,9 +10,22 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.errors import ArgumentError
 from tauflow.recorded import changed_options
-from tauflow.sequence.inputs import Lengths, SequenceInputs, check_parameters, prepare
+from tauflow.sequence.gaps import refuse_coarse
+from tauflow.sequence.inputs import (
+    Companion,
+    Gaps,
+    Lengths,
+    SequenceInputs,
+    check_parameters,
+    prepare,
+)
 
 from .base import AbstractWholeModel
+
+_NEARER = (
+    "This model reads absolute times in the dtype of x. Subtract each sequence's first time, or "
+    "another start, and keep the rest small; or run the model in torch.float64."
+)
 
 
 class AbstractStatelessModel(AbstractWholeModel):
@@ -34,6 +47,9 @@ class AbstractStatelessModel(AbstractWholeModel):
         self.output_size = output_size
         self.return_sequences = return_sequences
 
+    reads_times: ClassVar[bool] = True
+    """Whether absolute times enter, in the dtype of x, and not their differences alone."""
+
     @abstractmethod
     def encode(self, inputs: SequenceInputs, times: Tensor) -> Tensor:
         """Return the outputs, (B, T, H), or (B, H) without ``return_sequences``.
@@ -48,11 +64,11 @@ class AbstractStatelessModel(AbstractWholeModel):
         x: Tensor | PackedSequence,
         hx: None = None,
         *,
-        dt: Tensor | float | int | None = None,
-        t: Tensor | None = None,
+        dt: Gaps | None = None,
+        t: Companion | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Tensor | None = None,
+        observed: Companion | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the model.
 
@@ -88,7 +104,9 @@ class AbstractStatelessModel(AbstractWholeModel):
         """Return the call in its one form, x zero where it was not measured, and the times."""
         inputs = prepare(where, self.input_size, x, **times_and_masks)
         check_parameters(where, self, inputs.x)
-        times = absolute_times(inputs, times_and_masks.get("t"))
+        times = absolute_times(inputs)
+        if self.reads_times and inputs.t is not None and inputs.t.dtype is not times.dtype:
+            refuse_coarse(where, times, inputs.dt.squeeze(-1), inputs.mask, _NEARER)
         if inputs.observed is None:
             return inputs, times
         if not self.uses_observed:
@@ -118,11 +136,11 @@ def empty_state(inputs: SequenceInputs) -> Tensor:
     return inputs.x.new_zeros((inputs.x.shape[0], 0) if inputs.batched else (0,))
 
 
-def absolute_times(inputs: SequenceInputs, t: Tensor | None) -> Tensor:
+def absolute_times(inputs: SequenceInputs) -> Tensor:
     """Return the times of the samples, (B, T), in the dtype of gaps; 0 where the mask is false."""
     steps = inputs.x.shape[:2]
     gaps = inputs.dt.squeeze(-1)
-    times = gaps.cumsum(1) if t is None else t.reshape(steps).to(inputs.dt.dtype)
+    times = gaps.cumsum(1) if inputs.t is None else inputs.t.reshape(steps).to(gaps.dtype)
     return times if inputs.mask is None else times.masked_fill(~inputs.mask, 0.0)
 
 

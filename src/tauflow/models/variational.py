@@ -13,7 +13,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.cells.initialise import Generator
 from tauflow.checks import at_least, boolean, one_of, within
 from tauflow.errors import ArgumentError
-from tauflow.sequence.inputs import Lengths, SequenceInputs
+from tauflow.sequence.inputs import Companion, Gaps, Lengths, SequenceInputs
 from tauflow.training.losses import LOSSES
 from tauflow.training.score import PredictionLoss
 
@@ -124,6 +124,7 @@ class AbstractLatentModel(AbstractStatelessModel):
     """
 
     uses_observed: ClassVar[bool] = True
+    reads_times: ClassVar[bool] = False
     every_step: ClassVar[bool] = True
     reads_ahead: ClassVar[bool] = True
     has_head: ClassVar[bool] = True
@@ -205,11 +206,11 @@ class AbstractLatentModel(AbstractStatelessModel):
         self,
         x: Tensor | PackedSequence,
         *,
-        dt: Tensor | float | int | None = None,
-        t: Tensor | None = None,
+        dt: Gaps | None = None,
+        t: Companion | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Tensor | None = None,
+        observed: Companion | None = None,
         samples: int | None = None,
         generator: Generator = None,
     ) -> LatentPaths:

@@ -15,7 +15,16 @@ from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
-from .inputs import Lengths, SequenceInputs, autocasts, check_parameters, prepare, time_dtype
+from .inputs import (
+    Companion,
+    Gaps,
+    Lengths,
+    SequenceInputs,
+    autocasts,
+    check_parameters,
+    prepare,
+    time_dtype,
+)
 from .reparametrised import recompute_parameters
 from .stream import Stream
 from .unroll import unroll
@@ -114,26 +123,28 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         x: Tensor | PackedSequence,
         hx: Tensor | None = None,
         *,
-        dt: Tensor | float | int | None = None,
-        t: Tensor | None = None,
+        dt: Gaps | None = None,
+        t: Companion | None = None,
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
-        observed: Tensor | None = None,
+        observed: Companion | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the module.
 
         Args:
             x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence; the other
-                arguments then come as for the padded batch, in the order before packing.
+                arguments then come as for the padded batch, in the order before packing, or
+                packed alike.
             hx: state to start from, (B, S), or (S,) for a single sequence; by default the cells'
                 own initial states.
             dt: time since the previous sample, in the unit of the cell's time constants: a number,
-                (B, T) or (B, T, 1); by default 1. The state flows over ``dt[:, k]`` with input
-                ``x[:, k]``. A masked step is no sample: its own entry is ignored, and the next
-                one counts from the sample before.
-            t: absolute times of the samples, (B, T), instead of ``dt``; integers are welcome. The
-                first gap is 0. With ``hx``, (B, T + 1): the time of the sample that ``hx`` comes
-                from stands in front.
+                (B, T) or (B, T, 1). Without ``dt`` and ``t`` it is 1 at every step, the first one
+                too. The state flows over ``dt[:, k]`` with input ``x[:, k]``. A masked step is no
+                sample: its own entry is ignored, and the next one counts from the sample before.
+            t: absolute times of the samples, (B, T), instead of ``dt``; integers are welcome, and
+                keep all their digits. The first gap is 0, so that even times 0, 1, 2, ... give
+                another result than no times at all. With ``hx``, (B, T + 1): the time of the
+                sample that ``hx`` comes from stands in front.
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, which features were measured, for cells that model that.
@@ -144,7 +155,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
         Raises:
             ShapeError, DtypeError, ArgumentError: an argument does not fit.
-            TimeError: gaps are negative or not finite. Looked at on the CPU only: on an
+            TimeError: gaps are negative or not finite, or the dtype of ``t`` is too coarse for
+                them, as float32 is for seconds since 1970. Looked at on the CPU only: on an
                 accelerator a look would make the host wait for the device.
             BackendError: the backend asked for by name cannot serve the call.
         """

@@ -6,7 +6,7 @@ import pytest
 import torch
 from own_tables import by_id, changed, visits, write
 
-from tauflow.data import from_table, read_csv
+from tauflow.data import from_table, read_csv, sequences_like
 from tauflow.data.own.times import UNITS
 from tauflow.errors import TimeError, UnknownNameError
 
@@ -217,3 +217,40 @@ def test_a_unit_far_from_the_time_constants_is_pointed_out():
     assert "median gap" not in " ".join(
         from_table(visits(**changed("a", 0, 3.0)), **SAID).card.notes
     )
+
+
+def unix(dtype, seconds=(0, 60, 180)):
+    return (1.7e9 + np.tile(seconds, 12)).astype(dtype)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pandas.Series, list])
+def test_a_column_too_coarse_for_its_gaps_is_refused(kind):
+    """Before rounding makes times of different rows look equal, or out of order."""
+    with pytest.raises(
+        TimeError,
+        match=r"^the table, row 1 \(counted from 0\), column 'hours': times of patient '\w+' have "
+        r"dtype float32, in which numbers near 1\.7e\+09 lie 128 apart: .* Give the column as "
+        r"float64, integers or dates from the start",
+    ):
+        from_table(visits(hours=kind(unix(np.float32))), **SAID)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_a_column_that_holds_its_times_exactly_is_not(dtype):
+    assert gaps(from_table(visits(hours=unix(dtype)), **SAID)) == [0, 60, 120]
+
+
+def test_small_numbers_of_single_precision_are_fine():
+    hours = np.tile([0.1, 0.2, 30.7], 12).astype(np.float32)
+    data = from_table(visits(hours=hours), **SAID)
+    assert gaps(data) == pytest.approx([0, 0.1, 30.5])
+    coarse = pandas.DataFrame(visits(hours=unix(np.float32)))
+    with pytest.raises(TimeError, match="lie 128 apart"):
+        sequences_like(data, coarse)
+
+
+def test_a_file_with_more_digits_than_double_precision_has_is_refused(tmp_path):
+    stamps = [f"1700000000.{digits:07d}" for digits in (0, 3, 9)] * 12
+    file = write(tmp_path / "stamps.csv", visits(hours=stamps))
+    with pytest.raises(TimeError, match=r"float64, in which numbers .* lie 2\.38419e-07 apart"):
+        read_csv(file, **SAID)

@@ -77,3 +77,12 @@ def test_frames_are_dropped_one_number_per_step():
 def test_nothing_kept_is_refused():
     with pytest.raises(DataError, match="all 10 steps were dropped"):
         drop_frames(10, 0.0, np.random.RandomState(0))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_times_too_coarse_for_their_gaps_are_refused(dtype):
+    times = np.array([[0, 1, 3], [1.7e9, 1.7e9 + 1, 1.7e9 + 3]])
+    with pytest.raises(TimeError, match=r"^times of sequence 1 have dtype .*f.* lie 128 apart"):
+        gaps_from_times(times.astype(dtype), first=0.0)
+    assert gaps_from_times(times.astype(np.int64), first=0.0).tolist() == [[0, 1, 2]] * 2
+    assert gaps_from_times(times[:, :1].astype(dtype), first=0.0).tolist() == [[0], [0]]

@@ -113,6 +113,55 @@ def test_packed_refuses_a_second_word_on_its_lengths():
             rnn(packed, **extra)
 
 
+@pytest.mark.parametrize("cell", ["cfc", "gru-d"])
+@pytest.mark.parametrize("sort", [False, True])
+def test_what_goes_with_packed_inputs_may_be_packed_alike(cell, sort):
+    rnn = tauflow.build(cell, D, 4).double()
+    x, dt = rows()
+    if sort:
+        x, dt = (sorted(values, key=len, reverse=True) for values in (x, dt))
+    seen = [row > -0.5 for row in x]
+
+    def packed(values):
+        return pack_sequence(values, enforce_sorted=sort)
+
+    def padding_of_zeros(values):
+        return torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
+
+    measured = {"observed": seen} if rnn.cell.uses_observed else {}
+    t = [gaps.cumsum(0) for gaps in dt]
+    for times in ({"dt": dt}, {"t": t}, {"dt": [gaps[:, None] for gaps in dt]}):
+        alike = {name: packed(values) for name, values in {**times, **measured}.items()}
+        apart = {name: padding_of_zeros(values) for name, values in {**times, **measured}.items()}
+        y, h = rnn(packed(x), **alike)
+        expected, h_expected = rnn(packed(x), **apart)
+        assert torch.equal(y.data, expected.data)
+        assert torch.equal(h, h_expected)
+
+
+def test_what_is_packed_otherwise_than_the_inputs_is_refused():
+    rnn = tauflow.CfC(D, 4).double()
+    x, dt = rows()
+    packed, gaps = (pack_sequence(values, enforce_sorted=False) for values in (x, dt))
+    with pytest.raises(
+        ArgumentError,
+        match=r"^CfC\.forward: dt is a PackedSequence, but x is none\. Pack both alike, or pad it "
+        r"with torch\.nn\.utils\.rnn\.pad_packed_sequence\(dt, batch_first=True\)\[0\]\.$",
+    ):
+        rnn(torch.zeros(5, T, D).double(), dt=gaps)
+    other = pack_sequence([dt[1], dt[0], *dt[2:]], enforce_sorted=False)
+    shorter = pack_sequence([gap[:1] for gap in dt], enforce_sorted=False)
+    for wrong in (other, shorter):
+        with pytest.raises(
+            ShapeError, match=r"dt is packed otherwise than x: .* padded, \(B, T\)\."
+        ):
+            rnn(packed, dt=wrong)
+    longer = pack_sequence([torch.arange(len(row) + 1) for row in x], enforce_sorted=False)
+    hx = torch.zeros(5, 4).double()
+    with pytest.raises(ShapeError, match=r"t is packed .* or \(B, T \+ 1\) with hx"):
+        rnn(packed, hx, t=longer)
+
+
 def test_packed_checks_gaps_only_where_there_are_samples():
     rnn = tauflow.CfC(D, 4).double()
     x, dt = rows()

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow.errors import DataError, TimeError
+from tauflow.resolution import lost_gap
 
 from .sheet import Bools, Floats, Sheet
 from .times import Times
@@ -96,7 +98,8 @@ def sequences_of(
 
     Raises:
         DataError: a row has no id.
-        TimeError: times of an id run backwards, or two of its rows have the same time.
+        TimeError: times of an id run backwards, or two of its rows have the same time, or their
+            type is too coarse for the gaps between them.
     """
     missing = sheet.missing(id)
     if missing.any():
@@ -115,9 +118,31 @@ def sequences_of(
         counted = [np.arange(len(one), dtype=np.float64) for one in rows]
     else:
         assert time is not None
+        if times.dtype is not None:
+            _check_resolution(sheet, id, time, times, order, appearance)
         _check_order(sheet, id, time, times.values, order, appearance)
         counted = [times.values[one] for one in rows]
     return Sequences(tuple(names[np.sort(first)].tolist()), tuple(rows), tuple(counted))
+
+
+def _check_resolution(
+    sheet: Sheet, id: str, time: str, times: Times, order: Indices, codes: Indices
+) -> None:
+    """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
+    ordered, gaps = times.values[order], np.diff(times.values[order])
+    inner = np.flatnonzero((np.diff(codes[order]) == 0) & (gaps >= 0)) + 1
+    rows = torch.from_numpy(codes[order[inner]].astype(np.int64))
+    ends, between = torch.from_numpy(ordered[inner]), torch.from_numpy(gaps[inner - 1])
+    lost = lost_gap(ends, between, rows, times.dtype)
+    if lost is None:
+        return
+    row = int(order[inner[lost.place]])
+    whose = f"times of {id} {sheet.texts(id)[row]!r}"
+    raise TimeError(
+        f"{sheet.cell(row, time)}: {lost.said(whose, times.dtype)} Give the column as float64, "
+        "integers or dates from the start (a later conversion brings nothing back), or subtract a "
+        "first time before it is rounded."
+    )
 
 
 def _check_order(

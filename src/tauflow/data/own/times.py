@@ -6,10 +6,12 @@ from datetime import date, datetime, timezone
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tauflow.errors import TimeError, UnknownNameError
 from tauflow.registry import nearest
+from tauflow.resolution import float_type
 
 from .sheet import Floats, Sheet, as_number, exact_number
 
@@ -48,11 +50,13 @@ class Times:
         values: of every row, (R,), finite.
         unit: its name.
         dated: whether they were dates or durations, and not numbers.
+        dtype: floating-point type that their numbers had to fit into; ``None`` if exact.
     """
 
     values: Floats
     unit: str
     dated: bool
+    dtype: torch.dtype | None = None
 
 
 def unit_of(name: str) -> str:
@@ -107,7 +111,15 @@ def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = Fal
     numbers = _numbers(sheet, column, values)
     if not plain:
         _refuse_bare_dates(sheet, column, numbers)
-    return Times(numbers, unit or _unit_in(column), False)
+    return Times(numbers, unit or _unit_in(column), False, _float_type(values))
+
+
+def _float_type(values: NDArray[Any]) -> torch.dtype | None:
+    """Return the type in which the numbers of a column came, or are read; ``None``: exactly."""
+    if values.dtype.kind != "O":
+        return float_type(values.dtype)
+    kinds = {value.dtype for value in values.tolist() if isinstance(value, np.floating)}
+    return float_type(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
 
 
 def _unit_in(column: str) -> str:

@@ -1,0 +1,112 @@
+"""Whether a floating-point type is fine enough for the gaps between times that it holds.
+
+Seconds since 1970 in single precision lie 128 apart: of gaps of a second nothing is left, and no
+error shows. What is refused, and why not more:
+
+- A gap counts as changed if it is less than 100 times the spacing of the type at its times, so that
+  rounding may have moved it by 1 %.
+- A sequence is refused if that holds for more than half of its gaps above 0, and the spacing is
+  above 1 % of the typical (median) gap of all sequences. A clock with random gaps has a few tiny
+  ones in any type; an error far below the typical gap does no harm to what reads them.
+- Equal times are samples taken at once, and fine. If a sequence has no others, nothing but the
+  spacing can tell, and it is held against the typical gap, or against 1, the unit of time, if no
+  sequence has a gap.
+- Whole numbers spaced by a half or less are taken for exact: had they been rounded to halves, about
+  every second one would be none.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TOLERATED = 0.01
+"""The largest change of a gap by rounding, as a share of the gap."""
+
+
+class Lost(NamedTuple):
+    """Times that a type holds too coarsely."""
+
+    place: int
+    """Which of the gaps that were looked at."""
+    time: float
+    """The time at the end of this gap."""
+    spacing: float
+    """Distance of neighbouring numbers of the type there."""
+
+    def said(self, name: str, dtype: object) -> str:
+        """Return the words for what is wrong, to be followed by what to do.
+
+        Args:
+            name: of the times, and of whose they are.
+            dtype: their type.
+        """
+        kind = str(dtype).removeprefix("torch.")
+        return (
+            f"{name} have dtype {kind}, in which numbers near {self.time:g} lie {self.spacing:g} "
+            f"apart: rounding has changed most gaps by more than {TOLERATED:.0%}, or to 0."
+        )
+
+
+def float_type(dtype: np.dtype[Any]) -> torch.dtype | None:
+    """Return the floating-point type of an array, wider ones as double; ``None`` of others."""
+    known = {2: torch.float16, 4: torch.float32}
+    return known.get(dtype.itemsize, torch.float64) if dtype.kind == "f" else None
+
+
+def spacing(dtype: torch.dtype, largest: float) -> float:
+    """Return how far apart numbers of a floating-point type lie where they are largest."""
+    kind = torch.finfo(dtype)
+    return kind.eps * max(2.0 ** (math.frexp(largest)[1] - 1), kind.tiny)
+
+
+def clearly_fine(dtype: torch.dtype, largest: float, smallest_gap: float) -> bool:
+    """Whether the smallest gap above 0 shows already that rounding has spoilt none.
+
+    Args:
+        dtype: of the times.
+        largest: absolute value of any time.
+        smallest_gap: of all gaps; 0 tells nothing.
+    """
+    return spacing(dtype, largest) <= TOLERATED * smallest_gap
+
+
+def lost_gap(
+    times: Tensor, gaps: Tensor, rows: Tensor, dtype: torch.dtype | None = None
+) -> Lost | None:
+    """Return the first gap of the first sequence whose gaps rounding has spoilt, if there is one.
+
+    Args:
+        times: (K,), finite, at the end of each gap that counts.
+        gaps: (K,), 0 or more, since the sample before.
+        rows: (K,), which sequence each belongs to.
+        dtype: floating-point type that the times were given in; by default that of ``times``.
+    """
+    if not times.numel():
+        return None
+    dtype = times.dtype if dtype is None else dtype
+    times, gaps = times.detach().double(), gaps.detach().double()
+    largest = torch.maximum(times.abs(), (times - gaps).abs())
+    above = gaps > 0
+    typical = float(gaps[above].median()) if bool(above.any()) else 1.0
+    if spacing(dtype, float(largest.max())) <= TOLERATED * typical:
+        return None
+    kind = torch.finfo(dtype)
+    apart = kind.eps * torch.exp2(torch.frexp(largest).exponent.double() - 1).clamp_min(kind.tiny)
+    count = int(rows.max()) + 1
+
+    def of_rows(where: Tensor) -> Tensor:
+        return torch.bincount(rows[where], minlength=count)
+
+    gaps_above, changed = of_rows(above), of_rows(above & (apart > TOLERATED * gaps))
+    most = torch.where(gaps_above > 0, 2 * changed > gaps_above, True)
+    coarse = apart > TOLERATED * typical
+    inexact = (times != times.round()) | (apart > 0.5)
+    spoilt = most & (of_rows(coarse) > 0) & (of_rows(inexact) > 0)
+    first = (spoilt[rows] & coarse).nonzero()
+    if not len(first):
+        return None
+    place = int(first[0])
+    return Lost(place, float(times[place]), float(apart[place]))

@@ -1,0 +1,251 @@
+"""The gaps of a call: given, or the differences of absolute times, checked and in one dtype.
+
+Times are checked for being finite, not running backwards and fine enough for their gaps where
+Python can look at them without cost: in eager mode on the CPU, outside ``torch.func`` transforms.
+"""
+
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from tauflow.checks import shape_error, values_readable
+from tauflow.errors import ArgumentError, DtypeError, TimeError
+from tauflow.resolution import clearly_fine, lost_gap
+
+FINER = (
+    "Give times as integers or torch.float64 from the start (a later conversion brings nothing "
+    "back), subtract each sequence's first time before rounding, or give dt."
+)
+"""What to do about times that are too coarse."""
+
+
+def gaps_of(
+    where: str,
+    x: Tensor,
+    dtype: torch.dtype,
+    *,
+    dt: Tensor | float | int | None,
+    t: Tensor | None,
+    mask: Tensor | None,
+    batched: bool,
+    goes_on: bool,
+) -> Tensor:
+    """Return the gaps of a call, (B, T).
+
+    Args:
+        where: name of the module, for messages.
+        x: inputs, (B, T, I).
+        dtype: of the result.
+        dt: gaps, as given.
+        t: absolute times, as given.
+        mask: (B, T), or ``None``; what stands at masked steps is not looked at.
+        batched: whether the caller passed a batch axis.
+        goes_on: whether ``t`` has one more entry in front.
+
+    Raises:
+        ShapeError, DtypeError, TimeError, ArgumentError: the times are not valid.
+    """
+    steps = (x.shape[0], x.shape[1])
+    if dt is not None and t is not None:
+        raise ArgumentError(f"{where}: give dt (gaps) or t (absolute times), not both.")
+    if t is not None:
+        gaps = _from_times(where, t, steps, mask, batched, goes_on)
+    elif isinstance(dt, Tensor) and dt.ndim > 0:
+        gaps = _floating(per_step(where, "dt", dt, steps, batched))
+        _check_gaps(where, "dt", gaps, mask)
+    else:
+        gap = torch.as_tensor(_number(where, dt), dtype=dtype, device=x.device)
+        gaps = gap.expand(steps)
+        if dt is not None:
+            _check_gaps(where, "dt", gaps, None)
+    if gaps.dtype is dtype:
+        return gaps
+    cast = gaps.to(dtype)
+    bad = _first_bad(cast.isfinite(), mask)
+    if bad is not None:
+        raise TimeError(
+            f"{where}: the gap {float(gaps[bad]):g} at sequence {bad[0]}, step {bad[1]} is too "
+            f"large for {dtype}. Choose a larger unit of time, or another dtype."
+        )
+    return cast
+
+
+def per_step(where: str, name: str, value: Tensor, steps: tuple[int, int], batched: bool) -> Tensor:
+    """Return a (B, T), (B, T, 1) or unbatched tensor of times as (B, T).
+
+    Raises:
+        ShapeError, DtypeError: it is none.
+    """
+    if not isinstance(value, Tensor) or value.dtype is torch.bool or value.is_complex():
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise DtypeError(f"{where}: {name} must be a tensor of real numbers, got {got}.")
+    lead = steps if batched else steps[1:]
+    if tuple(value.shape) == (*lead, 1):
+        value = value.squeeze(-1)
+    if tuple(value.shape) != lead:
+        symbols = "(B, T)" if batched else "(T,)"
+        advice = f"Give one time per step: {name} of shape {lead}."
+        if batched and tuple(value.shape) == steps[:1]:
+            advice = f"For one gap per sequence use {name}[:, None].expand{steps}."
+        raise shape_error(where, name, value, f"{symbols} = {lead}, or {(*lead, 1)}", advice)
+    return value if batched else value.unsqueeze(0)
+
+
+def _number(where: str, dt: Tensor | float | int | None) -> Tensor | float | int:
+    gap = 1.0 if dt is None else dt
+    if isinstance(gap, Tensor):
+        number = not (gap.is_complex() or gap.dtype is torch.bool)
+    else:
+        number = isinstance(gap, Real) and not isinstance(gap, bool)
+    if not number:
+        raise DtypeError(
+            f"{where}: dt must be a number or a tensor of real numbers, got "
+            f"{type(gap).__name__}. Convert it with torch.as_tensor(dt)."
+        )
+    return gap
+
+
+def _from_times(
+    where: str,
+    t: Tensor,
+    steps: tuple[int, int],
+    mask: Tensor | None,
+    batched: bool,
+    goes_on: bool,
+) -> Tensor:
+    """Return the gaps between times; the first is 0, or counts from the time in front."""
+    if goes_on:
+        if isinstance(t, Tensor) and t.shape[-1:] == steps[1:]:
+            raise ArgumentError(
+                f"{where}: with hx, t needs the time of the sample that hx comes from in front: "
+                f"{steps[1] + 1} times per sequence, got {steps[1]}. Without it the time in "
+                "between would be lost; repeat the first time if there was none."
+            )
+        steps = (steps[0], steps[1] + 1)
+        mask = None if mask is None else torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
+    times = per_step(where, "t", t, steps, batched)
+    # Differences first, as they are given: nanoseconds since 1970 have more digits than a float.
+    times = times if times.is_floating_point() else times.long()
+    gaps = _floating(_differences(times, mask))
+    _check_times(where, times, gaps, mask)
+    return gaps[:, 1:] if goes_on else gaps
+
+
+def _floating(value: Tensor) -> Tensor:
+    return value if value.is_floating_point() else value.double()
+
+
+def _differences(t: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the time since the previous valid sample; 0 at the first."""
+    if mask is None:
+        return torch.diff(t, dim=1, prepend=t[:, :1])
+    never = -torch.inf if t.is_floating_point() else torch.iinfo(t.dtype).min
+    known = torch.where(mask, t, torch.full_like(t, never))
+    latest = torch.cummax(known, dim=1).values
+    previous = torch.cat([torch.full_like(t[:, :1], never), latest[:, :-1]], dim=1)
+    begun = previous.isfinite() if t.is_floating_point() else previous != never
+    return torch.where(mask & begun, t - previous, torch.zeros_like(t))
+
+
+def _check_times(where: str, times: Tensor, gaps: Tensor, mask: Tensor | None) -> None:
+    """Refuse times that are not finite, run backwards, or are too coarse for their gaps."""
+    if not values_readable(times) or _clearly_told_apart(times, gaps, mask):
+        return
+    bad = _first_bad(times.isfinite(), mask)
+    if bad is not None:
+        raise _not_finite(where, "t", bad)
+    bad = _first_bad(gaps >= 0, mask)
+    if bad is not None:
+        raise _backwards(where, "t", gaps, bad)
+    if times.is_floating_point():
+        _refuse_lost(where, times, gaps, mask, FINER)
+
+
+def refuse_coarse(
+    where: str, times: Tensor, gaps: Tensor, mask: Tensor | None, advice: str
+) -> None:
+    """Raise if the rounding of times, (B, T), spoils the gaps that lie between them.
+
+    Args:
+        where: name of the module, for messages.
+        times: absolute times in the dtype that is to be judged.
+        gaps: as they are, (B, T); the first of a sequence is ignored.
+        mask: valid steps.
+        advice: what to do.
+
+    Raises:
+        TimeError: it does.
+    """
+    if values_readable(times) and not _clearly_told_apart(times, gaps, mask):
+        _refuse_lost(where, times, gaps, mask, advice)
+
+
+def _clearly_told_apart(times: Tensor, gaps: Tensor, mask: Tensor | None) -> bool:
+    """Whether a few looks show that times are finite, in order, and fine enough for every gap."""
+    if gaps.shape[1] < 2 or not times.numel() or not times.is_floating_point():
+        return False
+    with torch.no_grad():
+        low, high = torch.aminmax(times if mask is None else times.masked_fill(~mask, 0.0))
+        largest, smallest = max(-low.item(), high.item()), gaps[:, 1:].min().item()
+        if smallest == 0.0:  # of a masked step, or of samples at one time
+            smallest = torch.where(gaps > 0, gaps, torch.inf).min().item()
+    inside = largest < float("inf") and smallest < float("inf")
+    return inside and clearly_fine(times.dtype, largest, smallest)
+
+
+def _refuse_lost(where: str, times: Tensor, gaps: Tensor, mask: Tensor | None, advice: str) -> None:
+    valid = torch.ones_like(times, dtype=torch.bool) if mask is None else mask
+    later = valid & (valid.cumsum(1) > 1)  # a sequence's first sample ends no gap
+    rows = later.nonzero()[:, 0]
+    lost = lost_gap(times[later], gaps[later], rows)
+    if lost is not None:
+        whose = f"times t of sequence {int(rows[lost.place])}"
+        raise TimeError(f"{where}: {lost.said(whose, times.dtype)} {advice}")
+
+
+def _check_gaps(where: str, name: str, gaps: Tensor, mask: Tensor | None) -> None:
+    """Refuse gaps that are not finite, or negative."""
+    if _clearly_fine(gaps):
+        return
+    bad = _first_bad(gaps.isfinite(), mask)
+    if bad is not None:
+        raise _not_finite(where, name, bad)
+    bad = _first_bad(gaps >= 0, mask)
+    if bad is not None:
+        raise _backwards(where, name, gaps, bad)
+
+
+def _clearly_fine(gaps: Tensor) -> bool:
+    """Whether one look shows that all gaps are finite and none is negative, padding included."""
+    if not values_readable(gaps) or gaps.numel() == 0:
+        return False
+    low, high = torch.aminmax(gaps)
+    return 0.0 <= low.item() <= high.item() < float("inf")
+
+
+def _first_bad(good: Tensor, mask: Tensor | None) -> tuple[int, int] | None:
+    """Return (sequence, step) of the first valid entry that is not good, if Python may look."""
+    if not values_readable(good):
+        return None
+    good = good if mask is None else good | ~mask
+    if bool(good.all()):
+        return None
+    row, step = (~good).nonzero()[0].tolist()
+    return row, step
+
+
+def _not_finite(where: str, name: str, at: tuple[int, int]) -> TimeError:
+    return TimeError(
+        f"{where}: {name} is not finite at sequence {at[0]}, step {at[1]}. "
+        "Remove the sample, or mark it with mask=False."
+    )
+
+
+def _backwards(where: str, name: str, gaps: Tensor, at: tuple[int, int]) -> TimeError:
+    gap = float(gaps[at])
+    wrong = f"time runs backwards by {-gap:g}" if name == "t" else f"dt is {gap:g}"
+    return TimeError(
+        f"{where}: {wrong} at sequence {at[0]}, step {at[1]}; gaps must not be negative. "
+        "Sort each sequence by time."
+    )
