@@ -12,10 +12,13 @@ interpretability", Appendix A.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.cells.activations import ACTIVATIONS
@@ -23,7 +26,7 @@ from tauflow.checks import at_least, one_of, positive, within
 
 SCALINGS = ("kaiming", "glorot")
 _WIDTH = 9.0  # of the integrals over a normal variable, in its standard deviation
-_FINEST = 0.01  # spacing of their points, in the hyperbolic scale of _normal
+_PIECE, _NODES = 0.3, 20  # longest piece in the hyperbolic scale of _normal, points in each
 _SMALLEST = 1e-300  # variance: ReLU has a slope on either side of 0, and none there
 _HALVINGS = 45
 _LARGEST = 1e8  # variance above which there is no fixed point
@@ -196,19 +199,31 @@ def _normal(kernel: float) -> tuple[Tensor, Tensor]:
     """Return points and weights of averages over a normal variable of some variance.
 
     Activations bend within a few units of 0, however wide the normal variable is: the points are
-    even in v with x = sinh v (or a small deviation times that), dense there and sparse far off. The
-    midpoint rule then converges exponentially for smooth functions. It has no point at 0, where
-    ReLU has no slope, and -1 and 1, where that of hard tanh jumps, lie halfway between points.
+    those of Gauss and Legendre on short pieces in v with x = sinh v (or a small deviation times
+    that), dense near 0 and sparse far off. The pieces meet at 0, where ReLU has no slope, and at -1
+    and 1, where that of hard tanh jumps, so that the activations are smooth within each.
     """
     deviation = math.sqrt(kernel)
-    unit = min(1.0, deviation)
-    jump = math.asinh(1 / max(unit, 1 / _WIDTH))  # beyond the width it does not matter
-    step = jump / math.ceil(jump / _FINEST)
-    count = math.ceil(math.asinh(_WIDTH * max(1.0, deviation)) / step)
-    v = (torch.arange(-count, count, dtype=torch.float64) + 0.5) * step
+    end = math.asinh(_WIDTH * max(1.0, deviation))
+    jump = math.asinh(1 / max(min(1.0, deviation), 1 / _WIDTH))  # beyond the width, none
+    ends = [0.0, jump, end] if jump < end else [0.0, end]
+    pieces = [
+        np.linspace(a, b, math.ceil((b - a) / _PIECE) + 1)[1 if at else 0 :]
+        for at, (a, b) in enumerate(pairwise(ends))
+    ]
+    edges = np.concatenate(pieces)[:, None]
+    half, (nodes, shares) = np.diff(edges, axis=0) / 2, _gauss_legendre()
+    v = torch.from_numpy((edges[:-1] + half * (1 + nodes)).ravel())
     normal = v.sinh() / max(1.0, deviation)
-    weights = torch.exp(-normal.square() / 2) * v.cosh()
-    return deviation * normal, weights / weights.sum()
+    weights = torch.exp(-normal.square() / 2) * v.cosh() * torch.from_numpy((half * shares).ravel())
+    weights = weights / (2 * weights.sum())
+    return torch.cat([-normal.flip(0), normal]) * deviation, torch.cat([weights.flip(0), weights])
+
+
+@cache
+def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points and weights of one piece, on [-1, 1]."""
+    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _power(activation: str, kernel: float) -> float:

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tauflow.analysis import (
     relu_correlation,
     sample_network,
 )
+from tauflow.cells.activations import ACTIVATIONS
 from tauflow.cells.weight_schemes import critical_gain
 from tauflow.errors import ArgumentError, UnknownNameError
 
@@ -38,11 +40,36 @@ def test_averages_over_variables_far_wider_than_the_activation(kernel):
     assert correlation("tanh", kernel) == pytest.approx((power, slope), rel=1e-9)
 
 
-@pytest.mark.parametrize("kernel", [1e-3, 0.3, 1.7, 10.0, 100.0, 1e4])
+@pytest.mark.parametrize("kernel", [1e-3, 0.0123, 0.0124, 0.3, 1.0, 1.7, 10.0, 100.0, 1e4, 1e7])
 def test_averages_of_hard_tanh(kernel):
     inside = math.erf(1 / math.sqrt(2 * kernel))
     power = 1 + (kernel - 1) * inside - math.sqrt(2 * kernel / math.pi) * math.exp(-0.5 / kernel)
-    assert correlation("hardtanh", kernel) == pytest.approx((power, inside), rel=3e-5)
+    assert correlation("hardtanh", kernel) == pytest.approx((power, inside), rel=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [0.02, 0.7, 3.0, 50.0])
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_averages_of_every_activation_are_those_of_scipy(name, kernel):
+    phi, deviation = ACTIVATIONS[name], math.sqrt(kernel)
+
+    def value(x):
+        return float(phi(torch.tensor(x, dtype=torch.float64)))
+
+    def slope(x):
+        x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        return float(torch.autograd.grad(phi(x), x)[0])
+
+    def average(f):  # in pieces that end at every kink
+        ends = sorted({e for e in (-9 * deviation, -1.0, 0.0, 1.0, 9 * deviation)
+                       if abs(e) <= 9 * deviation})  # fmt: skip
+        density = norm(scale=deviation).pdf
+        return sum(
+            quad(lambda x: f(x) ** 2 * density(x), *piece, epsabs=1e-13, epsrel=1e-11, limit=200)[0]
+            for piece in pairwise(ends)
+        )
+
+    expected = average(value), average(slope)
+    assert correlation(name, kernel) == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
 def test_strongly_coupled_networks_are_not_called_stable():
