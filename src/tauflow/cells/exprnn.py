@@ -14,6 +14,8 @@ from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator
 
+_SINGLE = torch.float32  # half precision gives NaN
+
 
 def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tensor, "*batch N"]:
     """Return ``sign(z) relu(|z| + b)``, which keeps signs and shifts magnitudes."""
@@ -86,11 +88,15 @@ class ExpRNNCell(AbstractGapFeatureCell):
         """The orthogonal matrix."""
         entries = torch.cat([self.S, -self.S, self.S.new_zeros(1)])
         matrix = entries[self.places]
-        single = torch.promote_types(matrix.dtype, torch.float32)  # half precision gives NaN
-        # Twice, for torch's polynomial for one matrix alone has a wrong coefficient, which leaves
-        # four digits in single precision (github.com/pytorch/pytorch/issues/196592).
-        pair = matrix.to(single).expand(2, -1, -1)
-        rotation: Tensor = torch.linalg.matrix_exp(pair)[0].to(matrix.dtype)
+        # In double precision, which MPS has not: torch takes the gradient from the exponential of
+        # a matrix twice as large, in one piece with the pull, and in single precision has as little
+        # as four digits of it.
+        rounded = matrix.dtype != torch.float64 and matrix.device.type != "mps"
+        wide = matrix.to(torch.float64 if rounded else torch.promote_types(matrix.dtype, _SINGLE))
+        # Twice, where all digits count, for torch's polynomial for one matrix alone has a wrong
+        # coefficient, which costs half of them (github.com/pytorch/pytorch/issues/196592).
+        copies = wide.expand(1 if rounded else 2, -1, -1)
+        rotation: Tensor = torch.linalg.matrix_exp(copies)[0].to(matrix.dtype)
         return rotation
 
     def hoist(

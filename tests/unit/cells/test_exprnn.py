@@ -64,6 +64,23 @@ def test_q_has_the_digits_of_its_dtype(dtype, angle):
     assert error < 4 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("size", [2, 5, 16])
+@pytest.mark.parametrize("spread", [0.04, 0.57, 3.0])
+def test_the_gradient_of_s_has_the_digits_of_single_precision(size, spread):
+    """Whatever the size of what is pulled back, which torch exponentiates along with S."""
+    cell = ExpRNNCell(D, size).float()
+    with torch.no_grad():
+        cell.S.normal_(std=spread)
+    exact = ExpRNNCell(D, size).double()
+    exact.load_state_dict(cell.state_dict())
+    for scale in (1e-4, 1.0, 100.0):
+        pull = scale * torch.randn(size, size, dtype=torch.float32)
+        (found,) = torch.autograd.grad(cell.Q, cell.S, pull)
+        (expected,) = torch.autograd.grad(exact.Q, exact.S, pull.double())
+        error = (found - expected).abs().max() / expected.abs().max()
+        assert error < 3e-7, (scale, error)
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 def test_q_is_a_rotation_whatever_s_is(size):
     cell = ExpRNNCell(D, size).double()
