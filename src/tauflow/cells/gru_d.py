@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .constants import HoldsConstants
 from .initialise import Generator, glorot_blocks_, joint_glorot_
 from .missing import feature_means, hide_missing, options_of_width
 
@@ -31,7 +32,7 @@ def gated_update(
     return z, 1 - z, torch.tanh(n_x + (r * h) @ U_n.T)
 
 
-class GRUDCell(AbstractHoistedCell):
+class GRUDCell(HoldsConstants, AbstractHoistedCell):
     r"""GRU-D: inputs decay towards their mean and the state towards 0 while nothing is observed.
 
     With the mask m of the observed features, and the time delta since each was last observed:
@@ -82,7 +83,7 @@ class GRUDCell(AbstractHoistedCell):
         self.w_x, self.b_x = (nn.Parameter(torch.empty(D)) for _ in range(2))
         self.W_delta = nn.Parameter(torch.empty(N, D))
         self.b_delta = nn.Parameter(torch.empty(N))
-        self.register_buffer("x_mean", feature_means(input_size, x_mean))
+        self.hold_constant("x_mean", feature_means(input_size, x_mean))
         self.reset_parameters()
 
     @property

@@ -12,6 +12,7 @@ from tauflow.checks import at_least, boolean, one_of, positive
 from tauflow.errors import ArgumentError
 
 from .base import Hoisted
+from .constants import HoldsConstants
 from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .gated_fields import towards
@@ -19,7 +20,7 @@ from .initialise import Generator, torch_uniform_
 from .polynomial_memory import laguerre, scaled_legendre_flow, zero_order_hold
 
 
-class HiPPOCell(AbstractGapFeatureCell):
+class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
     r"""Recurrent cell around a HiPPO memory of one learned signal u.
 
     .. math::
@@ -102,8 +103,7 @@ class HiPPOCell(AbstractGapFeatureCell):
             self.step_size = positive(step_size=0.01 if step_size is None else step_size)
             discrete = zero_order_hold(*laguerre(self.order), self.step_size)
             for name, constant in zip("AB", discrete, strict=True):
-                constant = constant.to(torch.get_default_dtype())
-                self.register_buffer(name, constant, persistent=False)
+                self.hold_constant(name, constant, persistent=False)
         N, features = self.hidden_size, self.feature_size
         self.w = nn.Parameter(torch.empty(features + N))
         self.b_u = nn.Parameter(torch.empty(1))

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tauflow.checks import at_least, boolean, one_of, within
 
 from .base import Hoisted
+from .constants import HoldsConstants
 from .full_precision import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator, glorot_truncated_
@@ -19,7 +20,7 @@ from .polynomial_memory import forward_euler, legendre_window, zero_order_hold
 _DISCRETISATIONS = {"zoh": zero_order_hold, "euler": forward_euler}
 
 
-class LMUCell(AbstractGapFeatureCell):
+class LMUCell(HoldsConstants, AbstractGapFeatureCell):
     r"""Legendre memory unit: a linear delay line of the last theta steps, and a tanh that reads it.
 
     .. math::
@@ -91,8 +92,7 @@ class LMUCell(AbstractGapFeatureCell):
         for name, constant in zip(
             "AB", discretise(*legendre_window(self.order), 1 / theta), strict=True
         ):
-            constant = constant.to(torch.get_default_dtype())
-            self.register_buffer(name, constant, persistent=False)
+            self.hold_constant(name, constant, persistent=False)
         N, P, features = self.hidden_size, self.order, self.feature_size
         self.e_x = nn.Parameter(torch.empty(features))
         feeds = {

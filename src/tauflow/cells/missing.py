@@ -11,7 +11,7 @@ from tauflow.errors import ArgumentError
 
 
 def feature_means(input_size: int, x_mean: float | Sequence[float]) -> Tensor:
-    """Return the means that stand for features never seen, (D,).
+    """Return the means that stand for features never seen, (D,), in double precision.
 
     Raises:
         ArgumentError: there are not as many means as features, or one is not finite.
@@ -22,7 +22,7 @@ def feature_means(input_size: int, x_mean: float | Sequence[float]) -> Tensor:
             f"x_mean must be one number, or one for each of the {input_size} features, got "
             f"{len(values)} of them."
         )
-    return torch.tensor([finite(x_mean=value) for value in values])
+    return torch.tensor([finite(x_mean=value) for value in values], dtype=torch.float64)
 
 
 def options_of_width(options: Mapping[str, Any], input_size: int) -> dict[str, Any]:

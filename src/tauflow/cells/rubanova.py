@@ -11,6 +11,7 @@ from tauflow.checks import boolean
 from tauflow.errors import ArgumentError
 
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .constants import HoldsConstants
 from .gated import gru_update
 from .initialise import Generator, torch_uniform_
 from .missing import feature_means, hide_missing, options_of_width
@@ -24,7 +25,7 @@ def fading(rate: Tensor) -> Tensor:
     return torch.exp(-rate.clamp(0.0, _MAX_EXPONENT))
 
 
-class RubanovaGRUCell(AbstractHoistedCell):
+class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
     r"""GRU on data and mask; the gap is a feature, or lets the state or missing inputs decay.
 
     The two options make the four baselines: neither RNN-Delta-t, ``impute`` RNN-impute, ``decay``
@@ -89,7 +90,7 @@ class RubanovaGRUCell(AbstractHoistedCell):
             self.b_decay = nn.Parameter(torch.empty(1))
         if impute:
             self.w_input, self.b_input = (nn.Parameter(torch.empty(D)) for _ in range(2))
-            self.register_buffer("x_mean", means)
+            self.hold_constant("x_mean", means)
         elif means.any():
             raise ArgumentError("x_mean fills in missing inputs; give impute=True with it.")
         self.reset_parameters()

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.batch import SequenceBatch
+from tauflow.cells.constants import HoldsConstants
 from tauflow.checks import at_least, boolean_tensor, finite, shape_error, within
 from tauflow.errors import ArgumentError
 from tauflow.sequence import GRU
@@ -21,7 +22,7 @@ from .stateless import AbstractStatelessModel, measured
 _POSITIVE = 1e-12
 
 
-class IPNet(AbstractStatelessModel):
+class IPNet(HoldsConstants, AbstractStatelessModel):
     r"""Interpolation-prediction network.
 
     Each channel d has a width alpha_d = softplus(a_d). At a reference time r, over the samples of
@@ -101,8 +102,8 @@ class IPNet(AbstractStatelessModel):
         deviations = _per_channel("channel_deviations", channel_deviations, 1.0, channels)
         for i, value in enumerate(deviations):
             within(_POSITIVE, float("inf"), **{f"channel_deviations[{i}]": value})
-        self.register_buffer("means", torch.tensor(means))
-        self.register_buffer("deviations", torch.tensor(deviations))
+        self.hold_constant("means", torch.tensor(means, dtype=torch.float64))
+        self.hold_constant("deviations", torch.tensor(deviations, dtype=torch.float64))
         self.a = nn.Parameter(torch.empty(channels))
         self.rho = nn.Parameter(torch.empty(channels, channels))
         self.rnn = GRU(3 * channels, hidden_size, init="keras", return_sequences=False)

@@ -1,0 +1,45 @@
+"""Constants of a module that are as exact as its dtype allows, whichever it had before."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class HoldsConstants(nn.Module):
+    """A module whose constants are rounded anew, from double precision, when its dtype changes.
+
+    Moving a plain buffer rounds what it holds: a constant of a module made in single precision
+    would have seven digits in double, and one that was in half precision once, three for ever.
+    """
+
+    _exact: dict[str, Tensor]
+
+    def hold_constant(self, name: str, exact: Tensor, *, persistent: bool = True) -> None:
+        """Register a buffer in the default dtype that stands for an exact value.
+
+        Args:
+            name: of the buffer.
+            exact: its value, in double precision.
+            persistent: whether it belongs to the state dict.
+        """
+        assert exact.dtype == torch.float64
+        self.__dict__.setdefault("_exact", {})[name] = exact  # no buffer, which would be moved
+        rounded = exact.to(torch.get_default_dtype())
+        self.register_buffer(name, rounded, persistent=persistent)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        """Move the module (``to``, ``double``, ``half``, ``to_empty``), then round constants."""
+        held = {name: self._buffers[name] for name in self.__dict__.get("_exact", {})}
+        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, before in held.items():
+            after, exact = self._buffers[name], self._exact[name]
+            assert before is not None
+            assert after is not None
+            if after is before or after.is_meta or exact.is_meta:
+                continue
+            # one that was loaded or set to another value is what it is
+            if before.is_meta or torch.equal(before.cpu(), exact.to(before.dtype)):
+                after.copy_(exact)
+        return moved
