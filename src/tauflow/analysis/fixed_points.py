@@ -19,10 +19,15 @@ KIM_2023: Mapping[str, Any] = MappingProxyType(
     {"starts": 10_000, "tolerance": 0.01, "max_iterations": 100, "merge_distance": 0.0}
 )
 """The settings of Kim et al. 2023, "Gated neural ODEs", Appendix E.3, where time is in seconds:
-``find_fixed_points(cell, visited, **KIM_2023)``. Nothing is merged there."""
+``find_fixed_points(cell, visited, **KIM_2023)``. Nothing is merged there.
+
+In a gated network the criterion on the speed alone takes states for fixed points where a gate is
+shut, however far they are from rest: with large weights most of what it accepts can be of that
+kind, and their abscissas, near 0, move the median. ``open_tolerance`` tells them apart; the paper
+does not ask for it."""
 
 CRITERIA = ("box", "distance", "none")
-STABILITIES = ("stable", "marginal", "unstable")
+STABILITIES = ("stable", "marginal", "unstable", "unknown")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class FixedPoints:
     Args:
         points: the distinct accepted points, those that most starts led to first.
         residuals: their speeds.
+        open_residuals: the speeds that they would have with every gate open; far above the
+            residual, the state rests because a gate is shut. The residual where there is no gate.
         multiplicity: how many starts led to each.
         eigenvalues: of the Jacobian of the velocity at each, per unit of time.
         gap: 0 if the system runs in continuous time, else the time that one step of the map takes.
@@ -46,6 +53,7 @@ class FixedPoints:
 
     points: Float[Tensor, "P S"]
     residuals: Float[Tensor, " P"]
+    open_residuals: Float[Tensor, " P"]
     multiplicity: Int[Tensor, " P"]
     eigenvalues: Complex[Tensor, "P S"]
     gap: float
@@ -78,9 +86,14 @@ class FixedPoints:
 
     @property
     def stability(self) -> tuple[str, ...]:
-        """``"stable"``, ``"marginal"`` or ``"unstable"`` for each point, by its growth rate."""
-        signs = (self.growth_rate > self.margin).long() - (self.growth_rate < -self.margin).long()
-        return tuple(STABILITIES[sign + 1] for sign in signs.tolist())
+        """``"stable"``, ``"marginal"`` or ``"unstable"`` for each point, by its growth rate.
+
+        ``"unknown"`` where the Jacobian, and so the rate, is not a number.
+        """
+        rate = self.growth_rate
+        kinds = 1 + (rate > self.margin).long() - (rate < -self.margin).long()
+        kinds[rate.isnan()] = STABILITIES.index("unknown")
+        return tuple(STABILITIES[kind] for kind in kinds.tolist())
 
     def select(self, stability: str) -> Float[Tensor, "Q S"]:
         """Return the points of one kind."""
@@ -99,6 +112,7 @@ def find_fixed_points(
     max_iterations: int = 100,
     merge_distance: float = 1e-3,
     accept: str = "box",
+    open_tolerance: float | None = None,
     margin: float = 1e-3,
 ) -> FixedPoints:
     r"""Find fixed points near the states that a network visited.
@@ -111,6 +125,11 @@ def find_fixed_points(
       would lie inside);
     - ``"distance"``: if a visited state lies within a distance of 1;
     - ``"none"``: always.
+
+    With an ``open_tolerance``, the speed that the state would have with every gate open must lie
+    below that too: in a network whose rate is gated, :math:`G(h) (F(h) - h) / \tau`, the velocity
+    also falls below any tolerance where G is nearly 0, at states that :math:`F(h) = h` does not
+    hold for, and these count as fixed otherwise.
 
     States that are not finite, as of a run that diverged, do not count as visited.
 
@@ -130,6 +149,8 @@ def find_fixed_points(
         max_iterations: most Newton iterations for each start.
         merge_distance: Euclidean distance up to which two points are one.
         accept: ``"box"``, ``"distance"`` or ``"none"``.
+        open_tolerance: speed with open gates (:meth:`~tauflow.analysis.Flow.open_speed`), below
+            which a state is accepted; by default it is not asked for.
         margin: growth rate, per unit of time, up to which a point counts as marginal.
 
     Raises:
@@ -150,11 +171,15 @@ def find_fixed_points(
         max_iterations=at_least(1, max_iterations=max_iterations),
     )
     accepted = roots.converged & _near(roots.states, states, accept)
+    open_speeds = flow.open_speed(roots.states)
+    if open_tolerance is not None:
+        accepted &= open_speeds <= positive(open_tolerance=open_tolerance)
     membership = _merge(roots, accepted, merge_distance)
     representatives, multiplicity = _representatives(roots, membership)
     return FixedPoints(
         points=roots.states[representatives],
         residuals=roots.residuals[representatives],
+        open_residuals=open_speeds[representatives],
         multiplicity=multiplicity,
         eigenvalues=flow.eigenvalues(roots.states[representatives]),
         gap=flow.gap,

@@ -2,9 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import floating, shape_error, within
+from tauflow.checks import floating, positive, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import prepare
@@ -21,7 +21,6 @@ from tauflow.sequence.inputs import prepare
 from .cell_runs import evaluating
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
-Step: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 _NUMBERS_PER_CHUNK = 4_000_000
 _MOST_ROWS = 256
@@ -41,6 +40,8 @@ class Flow:
         state_size: S; ``None`` if any width will do.
         dtype: of the states; double precision, for a root is no better than its rounding.
         device: of the states.
+        gate: maps states (B, S) to the factors in (0, 1] that gates put on each velocity; ``None``
+            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``.
     """
 
     velocity: StateMap
@@ -48,6 +49,7 @@ class Flow:
     state_size: int | None = None
     dtype: torch.dtype = torch.float64
     device: torch.device | str = "cpu"
+    gate: StateMap | None = None
 
     def states(self, where: str, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "B S"]:
         """Return states as the flow takes them: two axes, its dtype and device.
@@ -64,10 +66,36 @@ class Flow:
             raise shape_error(where, "states", h, f"(..., {width})", advice)
         return h.detach().reshape(-1, h.shape[-1]).to(self.device, self.dtype)
 
+    def rescale_time(self, unit: float) -> "Flow":
+        """Return the same system with time in another unit.
+
+        Args:
+            unit: how much one unit of this flow's time is in the new one: with time constants of
+                10 ms, the flow per second is ``flow.rescale_time(0.01)``.
+
+        Raises:
+            ArgumentError: ``unit`` is not above 0.
+        """
+        unit = positive(unit=unit)
+        return replace(self, velocity=lambda h: self.velocity(h) / unit, gap=self.gap * unit)
+
     @torch.no_grad()
     def speed(self, h: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
         """Return the Euclidean norm of the velocity."""
         return torch.linalg.vector_norm(self.velocity(h), dim=-1)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def open_speed(self, h: Float[Tensor, "B S"]) -> Float[Tensor, " B"]:
+        """Return the speed that the states would have with every gate open.
+
+        A gate that is shut holds a state wherever it is; this speed tells such a state from one to
+        which the network has come to rest. Infinite where a gate is 0.
+        """
+        if self.gate is None:
+            return self.speed(h)
+        gate = self.gate(h)
+        pull = torch.where(gate > 0, self.velocity(h) / gate, math.inf)
+        return torch.linalg.vector_norm(pull, dim=-1)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def linearise(
@@ -236,21 +264,30 @@ def _flow_of_network(
             "one input that is held, without axes of batch and time."
         )
     held = held.to(device, dtype)
-    step = _stacked_step(module)
+
+    def layers(h: Tensor, dt: Tensor) -> Iterator[tuple[AbstractCell, Tensor, Tensor, Tensor]]:
+        return _layer_steps(module, held.expand(len(h), -1), h, dt)
+
+    def step(h: Tensor, dt: Tensor) -> Tensor:
+        return torch.cat([after for *_, after in layers(h, dt)], dim=-1)
+
+    def gate(h: Tensor) -> Tensor:
+        steps = layers(h, torch.full_like(h[:, :1], gap))
+        return torch.cat([cell.update_gate(x, before) for cell, x, before, _ in steps], dim=-1)
 
     def finite_velocity(h: Tensor) -> Tensor:
-        after = step(held.expand(len(h), -1), h, torch.full_like(h[:, :1], gap))
-        return (after - h) / gap
+        return (step(h, torch.full_like(h[:, :1], gap)) - h) / gap
 
     def velocity(h: Tensor) -> Tensor:
         # The slope along t, as the slope of the pull-back along what is pulled back: torch's
         # forward mode would do it in one pass, but calls Python for every operation.
         start = torch.zeros_like(h[:, :1])
-        pull_back = vjp(lambda t: step(held.expand(len(h), -1), h, t), start)[1]
+        pull_back = vjp(lambda t: step(h, t), start)[1]
         push_forward = vjp(lambda u: pull_back(u)[0], torch.zeros_like(h))[1]
         return push_forward(torch.ones_like(start))[0]  # type: ignore[no-any-return]
 
-    return Flow(finite_velocity if gap else velocity, gap, module.state_size, dtype, device)
+    move = finite_velocity if gap else velocity
+    return Flow(move, gap, module.state_size, dtype, device, gate)
 
 
 def _body(system: Any) -> Any:
@@ -268,22 +305,18 @@ def _cells(module: SequenceModule) -> list[AbstractCell]:
     return [cell for cell in module.cells if isinstance(cell, AbstractCell)]
 
 
-def _stacked_step(module: SequenceModule) -> Step:
-    """Return one step of all layers, each reading what the one below emits."""
+def _layer_steps(
+    module: SequenceModule, x: Tensor, h: Tensor, dt: Tensor
+) -> Iterator[tuple[AbstractCell, Tensor, Tensor, Tensor]]:
+    """Step all layers, each reading what the one below emits; yield cell, input, before, after."""
     cells = _cells(module)
     widths = [cell.state_size for cell in cells]
-
-    def step(x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
-        states = []
-        for layer, (cell, before) in enumerate(zip(cells, h.split(widths, dim=-1), strict=True)):
-            after = cell.step(x, before, dt)
-            x = cell.readout(after)
-            if module.proj_size:
-                x = module.projections[layer](x)
-            states.append(after)
-        return torch.cat(states, dim=-1)
-
-    return step
+    for layer, (cell, before) in enumerate(zip(cells, h.split(widths, dim=-1), strict=True)):
+        after = cell.step(x, before, dt)
+        yield cell, x, before, after
+        x = cell.readout(after)
+        if module.proj_size:
+            x = module.projections[layer](x)
 
 
 def _two_directions(where: str) -> ArgumentError:

@@ -29,6 +29,7 @@ STABILITY_STYLES: dict[str, dict[str, Any]] = {
         "markerfacecoloralt": "white",
     },
     "unstable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "white"},
+    "unknown": {"marker": "X", "fillstyle": "full", "markerfacecolor": SLATE},
 }
 _MOST_PATHS = 60
 
@@ -77,7 +78,7 @@ def draw_points(
     *,
     size: float | None = None,
 ) -> None:
-    """Draw fixed points in the plane, by their stability; unstable ones lie below.
+    """Draw fixed points in the plane, by their stability; stable ones lie on top.
 
     Args:
         points: their coordinates.
@@ -86,7 +87,7 @@ def draw_points(
         size: diameter in points; by default the smaller the more there are.
     """
     size = size or (7 if len(points) < 40 else 5 if len(points) < 200 else 3)
-    for kind in ("unstable", "marginal", "stable"):
+    for kind in reversed(STABILITY_STYLES):
         chosen = points[[index for index, name in enumerate(stability) if name == kind]].cpu()
         if len(chosen):
             ax.plot(

@@ -82,6 +82,14 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
     ) -> Float[Tensor, "B S"]:
         """Advance the state by ``dt``, holding ``x``."""
 
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return the factors in [0, 1] that gates put on the velocity; ones by default.
+
+        A gate that is shut makes a state rest that is no fixed point of what the gate lets in;
+        :func:`tauflow.analysis.find_fixed_points` can tell the two apart by this.
+        """
+        return torch.ones_like(h)
+
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return what the cell emits in a state; the hidden part by default."""
         return h[..., : self.hidden_size]

@@ -1,5 +1,6 @@
 """GRU and LSTM as flows stepped by Euler's method."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -143,12 +144,24 @@ class EulerGRUCell(AbstractEulerGatedCell):
         W_n: Float[Tensor, "S S"],
     ) -> Float[Tensor, "B S"]:
         """Return the state after the gap."""
+        return relax(_gru_terms(drive_zr, drive_n, W_zr, W_n), h, gap, self.gap)
 
-        def terms(h: Tensor) -> tuple[Tensor, Tensor]:
-            z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
-            return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return z."""
+        (_, *drives), weights = self.hoist(x, torch.ones_like(x[..., :1]))
+        return _gru_terms(*drives, *weights)(h)[0]
 
-        return relax(terms, h, gap, self.gap)
+
+def _gru_terms(
+    drive_zr: Tensor, drive_n: Tensor, W_zr: Tensor, W_n: Tensor
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return what maps a state to z and the target."""
+
+    def terms(h: Tensor) -> tuple[Tensor, Tensor]:
+        z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
+        return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
+
+    return terms
 
 
 class EulerLSTMCell(AbstractEulerGatedCell):

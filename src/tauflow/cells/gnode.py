@@ -15,7 +15,7 @@ from tauflow.solvers import GapSolver
 from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import activation as find_activation
 from .base import Hoisted
-from .gated_fields import AbstractGatedFlowCell, relax
+from .gated_fields import AbstractGatedFlowCell, Terms, relax
 from .initialise import Generator
 from .weight_schemes import (
     SCHEMES,
@@ -193,6 +193,16 @@ class GNODECell(AbstractGatedFlowCell):
         *deeper: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return the state after the gap."""
+        return relax(self._terms(drive, W_h, *deeper), h, gap, self.gap)
+
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return G(h, x)."""
+        (_, drive), weights = self.hoist(x, torch.ones_like(x[..., :1]))
+        G, _ = self._terms(drive, *weights)(h)
+        return torch.ones_like(h) if G is None else G
+
+    def _terms(self, drive: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
+        """Return what maps a state to G and F."""
         of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]
 
         def terms(h: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -202,7 +212,7 @@ class GNODECell(AbstractGatedFlowCell):
             f, z = first.split(self.rows, dim=-1)
             return torch.sigmoid(self._rest(z, of_G)), self.phi_h(self._rest(f, of_F))
 
-        return relax(terms, h, gap, self.gap)
+        return terms
 
     def _rest(self, s: Tensor, weights_and_biases: tuple[Tensor, ...]) -> Tensor:
         """Return what the layers after the first make of its sum."""

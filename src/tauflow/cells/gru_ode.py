@@ -118,9 +118,18 @@ class GRUODECell(AbstractHoistedCell):
         """Integrate over ``dt``, holding the input."""
 
         def field(at: Tensor) -> Tensor:
-            gates = torch.sigmoid(torch.addmm(gates_x, at, W_h_T)).chunk(self.gates, dim=-1)
+            gates = self._gates(gates_x, at, W_h_T)
             z = gates[-1]  # the only gate of the minimal form, where it also takes the place of r
             pull = torch.tanh(torch.addmm(g_x, gates[0] * at, W_g_T)) - at
             return torch.addcmul(pull, z, pull, value=-1)
 
         return self.gap.integrate(field, h, dt)
+
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return 1 - z."""
+        (gates_x, _, _), (W_h_T, _) = self.hoist(x, torch.ones_like(x[..., :1]))
+        return 1 - self._gates(gates_x, h, W_h_T)[-1]
+
+    def _gates(self, gates_x: Tensor, h: Tensor, W_h_T: Tensor) -> tuple[Tensor, ...]:
+        """Return r, in the full form, and z."""
+        return torch.sigmoid(torch.addmm(gates_x, h, W_h_T)).chunk(self.gates, dim=-1)

@@ -131,3 +131,10 @@ class LEMCell(AbstractGatedFlowCell):
             y = towards(y, torch.tanh(torch.addmm(drive_y, source, W_y)), a)
             z = z_new
         return torch.cat([y, z], dim=-1)
+
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return the gates of y and z, in the order of the state."""
+        of_gates = 2 * self.hidden_size
+        y, _ = h.chunk(2, dim=-1)
+        drive = F.linear(x, self.W_x[:of_gates], self.b[:of_gates])
+        return torch.sigmoid(torch.addmm(drive, y, self.W_h[:of_gates].T))

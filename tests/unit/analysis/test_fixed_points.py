@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 from known_systems import LINE, cloud, line, pitchfork, two_wells, van_der_pol
-from scipy.optimize import brentq
+from scipy.optimize import brentq, root
 
 from tauflow.analysis import (
     KIM_2023,
     Flow,
     abscissa_quartiles,
+    as_flow,
     find_fixed_points,
     find_roots,
     quartile_table,
@@ -195,6 +196,99 @@ def test_distance():
         found = find_fixed_points(lambda h, t=target: 0 * h + t, starts, accept="distance")
         assert found.converged.all()
         assert found.accepted.item() is accepted
+
+
+def wide_gnode(seed):
+    """A gated ODE whose large weights shut its gates in wide parts of the space."""
+    cell = GNODECell(1, 2 + seed % 2, layers=2, units=8, activation="tanh", tau=0.01).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in (cell.W_h, *cell.W_F, *cell.W_G):
+            weight.normal_(std=2.3 / weight.shape[1] ** 0.5, generator=generator)
+        for bias in (cell.b, *cell.b_F, *cell.b_G):
+            bias.normal_(std=0.3, generator=generator)
+    return cell
+
+
+def true_roots(cell, starts):
+    """Return the distinct solutions of F(h) = h by SciPy, from the weights alone."""
+    H = cell.W_F[0].shape[1]
+    W, b = cell.W_h[:H].detach().numpy(), cell.b[:H].detach().numpy()
+    V, c = cell.W_F[0].detach().numpy(), cell.b_F[0].detach().numpy()
+    found = []
+    for start in starts.numpy():
+        end = root(lambda h: V @ np.tanh(W @ h + b) + c - h, start, tol=1e-12)
+        distances = [np.linalg.norm(end.x - other) for other in found]
+        if end.success and min(distances, default=1.0) > 1e-5:
+            found.append(end.x)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_open_gates_asked_for_only_true_roots_are_left(seed):
+    cell = wide_gnode(seed)
+    starts = cloud(cell.hidden_size, count=100, scale=4.0, seed=seed)
+    expected = true_roots(cell, starts)
+    found = find_fixed_points(cell, starts, accept="none", open_tolerance=1e-4)
+    assert len(found) == len(expected)
+    for point in found.points.numpy():
+        assert np.linalg.norm(expected - point, axis=1).min() < 1e-6
+    assert (found.open_residuals <= 1e-4).all()
+
+
+def test_states_that_a_shut_gate_holds_are_accepted_by_the_speed_alone():
+    held = kept = 0
+    for seed in range(4):
+        cell = wide_gnode(seed)
+        starts = cloud(cell.hidden_size, count=50, scale=4.0, seed=seed)
+        found = find_fixed_points(cell, starts, **KIM_2023)  # as in the paper, times in seconds
+        shut = found.open_residuals > 1.0  # 1 per second: |F - h| = 0.01
+        held += int(shut.sum())
+        filtered = find_fixed_points(cell, starts, **KIM_2023, open_tolerance=1.0)
+        assert len(filtered) == int((~shut).sum())
+        kept += len(filtered)
+    assert held > 10
+    assert kept > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "gated"),
+    [("gnode", True), ("mgru", True), ("gru-euler", True), ("gru-ode", True), ("lem", True),
+     ("node", False), ("ltc", False)],
+)  # fmt: skip
+def test_velocity_over_gate_is_the_pull_to_the_target(name, gated):
+    """Doubling the gate's logit changes the gate and the velocity alike, the pull not at all."""
+    network = MODELS[name].build(2, 4).double()
+    cell = getattr(network, "cell", network)
+    flow = as_flow(cell, torch.tensor([0.5, -1.0]))
+    h = cloud(cell.state_size, count=5, scale=0.5)
+    assert flow.gate is not None
+    gate, velocity = flow.gate(h), flow.velocity(h)
+    assert bool((gate < 0.999).all()) == gated
+    torch.testing.assert_close(
+        flow.open_speed(h), torch.linalg.vector_norm(velocity / gate, dim=-1), rtol=1e-12, atol=0
+    )
+    names = {"gru-ode": ("W_x", "W_h", "b"), "lem": ("W_x", "W_h", "b")}
+    rows = {"gru-ode": slice(4, 8), "lem": slice(0, 8), "mgru": slice(4, 8),
+            "gru-euler": slice(0, 4)}.get(name)  # fmt: skip
+    if rows is None:
+        return
+    with torch.no_grad():
+        for parameter in names.get(name, ("W_x", "W_h", "b")):
+            getattr(cell, parameter)[rows] *= 2
+    other = as_flow(cell, torch.tensor([0.5, -1.0]))
+    assert not torch.allclose(other.gate(h), gate)
+    torch.testing.assert_close(other.velocity(h) / other.gate(h), velocity / gate)
+
+
+def test_a_point_whose_jacobian_is_no_number_has_no_known_stability():
+    def field(h):
+        return -h.square().sum(-1, keepdim=True).sqrt() * h.sign()  # 0 / 0 is its slope at 0
+
+    found = find_fixed_points(Flow(field), torch.zeros(3, 2, dtype=F64))
+    assert found.stability == ("unknown",)
+    assert len(found.select("marginal")) == 0
+    assert len(found.select("unknown")) == 1
 
 
 def test_merging_joins_what_is_near_and_nothing_else():

@@ -121,6 +121,20 @@ def test_visited_states_refuses_gaps_of_other_sequences(shape):
         visited_states(LTCCell(2, 3), torch.randn(2, 5, 2), dt=torch.ones(shape))
 
 
+def test_another_unit_of_time_rescales_rates_and_gaps():
+    flow = Flow(lambda h: -3 * h)
+    h = torch.tensor([[1.0, 2.0]], dtype=F64)
+    per_second = flow.rescale_time(0.01)  # its unit lasts 10 ms
+    torch.testing.assert_close(per_second.velocity(h), -300 * h)
+    torch.testing.assert_close(per_second.eigenvalues(h).real, torch.full((1, 2), -300.0).double())
+    step = as_flow(lambda h: 0.5 * h, dt=2.0)
+    slower = step.rescale_time(0.01)
+    assert slower.gap == pytest.approx(0.02)
+    torch.testing.assert_close(slower.velocity(h) * slower.gap, step.velocity(h) * step.gap)
+    with pytest.raises(ArgumentError, match="unit must be a number above 0"):
+        flow.rescale_time(0)
+
+
 def test_a_nan_jacobian_has_nan_eigenvalues_alone():
     flow = Flow(lambda h: h.sqrt())
     spectrum = flow.eigenvalues(torch.tensor([[4.0], [-1.0]], dtype=F64))
