@@ -1,4 +1,4 @@
-"""Products that mixed precision must leave alone, because their errors add up over time."""
+"""What must not be rounded as the rest is, because its errors add up over time."""
 
 import torch
 from torch import Tensor
@@ -14,3 +14,8 @@ def exact_product(h: Tensor, weight: Tensor) -> Tensor:
         return h @ weight
     with torch.autocast(h.device.type, enabled=False):
         return h.to(weight.dtype) @ weight
+
+
+def widened(value: Tensor) -> Tensor:
+    """Return a tensor in double precision; in single on MPS, which has no other."""
+    return value.float() if value.device.type == "mps" else value.double()

@@ -12,11 +12,13 @@ from tauflow.checks import finite, one_of, within
 from tauflow.errors import ArgumentError
 
 from .base import AbstractHoistedCell, Hoisted
+from .full_precision import widened
 from .gated import lstm_update, shift_forget_gate
 from .initialise import Generator
 
 _FORMS = ("paper", "released")
 _LONGEST_LOG_PERIOD = 3.0
+_CLOCK_PARTS = 4
 
 
 class PhasedLSTMCell(AbstractHoistedCell):
@@ -33,7 +35,7 @@ class PhasedLSTMCell(AbstractHoistedCell):
 
     - ``form="paper"``: t is the time since the start, carried in the state, so that a sequence cut
       in two goes on in phase; tau, s and r are learned for each neuron. The state is [h; c; t],
-      (B, 2 N + 1). 4 D N + 4 N^2 + 7 N parameters.
+      (B, 2 N + 4), where t is the sum of four numbers. 4 D N + 4 N^2 + 7 N parameters.
     - ``form="released"``: the gap stands in place of t, k rises as 2 phi r, and tau, s and r are
       three learned numbers for all neurons. The state is [h; c], (B, 2 N).
       4 D N + 4 N^2 + 4 N + 3 parameters.
@@ -43,8 +45,12 @@ class PhasedLSTMCell(AbstractHoistedCell):
     "Learning long-term dependencies in irregularly-sampled time series".
 
     Differs from the paper: no peepholes, which it calls optional; tau is stored as its logarithm
-    and r through a sigmoid, so that tau > 0 and 0 < r < 1; the leak acts in evaluation too. t is
-    summed up in the dtype of the input; in float32 it resolves 0.001 once it has reached 10^4.
+    and r through a sigmoid, so that tau > 0 and 0 < r < 1; the leak acts in evaluation too.
+
+    t is summed up, and its phase taken, in double precision, for a gate opens for a small part of a
+    cycle, and single precision would lose it within some thousand steps. The state holds t as a sum
+    of numbers of its own dtype, each the rounding error of those before (four, so that in bfloat16
+    they have 32 bits); to begin at another time, set the first of them.
 
     Args:
         input_size: features D per time point.
@@ -84,9 +90,9 @@ class PhasedLSTMCell(AbstractHoistedCell):
 
     @property
     def state_parts(self) -> dict[str, int]:
-        """The hidden state h and the memory c, and the time t where it counts."""
+        """The hidden state h and the memory c, and the time t, as a sum, where it counts."""
         parts = {"h": self.hidden_size, "c": self.hidden_size}
-        return {**parts, "t": 1} if self.form == "paper" else parts
+        return {**parts, "t": _CLOCK_PARTS} if self.form == "paper" else parts
 
     @property
     def tau(self) -> Float[Tensor, " G"]:
@@ -122,8 +128,18 @@ class PhasedLSTMCell(AbstractHoistedCell):
 
     def openness(self, t: Float[Tensor, "*batch 1"]) -> Float[Tensor, "*batch G"]:
         """Return k, how far the gates are open at the time ``t`` (as released: after a gap)."""
-        cycles, r = (t - self.s) / self.tau, self.r
-        phase = cycles - torch.floor(cycles)
+        return self._openness(t, *self._rhythm())
+
+    def _rhythm(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tau and s, in the precision of the clock, and r."""
+        if self.form == "released":
+            return self.tau, self.s, self.r
+        # an error of tau counts once for every cycle since the start
+        return torch.exp(widened(self.raw_tau)), widened(self.raw_s), self.r
+
+    def _openness(self, t: Tensor, tau: Tensor, s: Tensor, r: Tensor) -> Tensor:
+        cycles = (t - s) / tau
+        phase = (cycles - torch.floor(cycles)).to(r.dtype)
         rising = 2 * phase / r if self.form == "paper" else 2 * phase * r
         closing = torch.where(phase < r, 2 - 2 * phase / r, self.leak * phase)
         return torch.where(phase < r / 2, rising, closing)
@@ -136,13 +152,16 @@ class PhasedLSTMCell(AbstractHoistedCell):
     ) -> Hoisted:
         """Return the blocks' share of the input, and the gap, as released already as k."""
         drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
-        return Hoisted((drive, dt if self.form == "paper" else self.openness(dt)))
+        if self.form == "released":
+            return Hoisted((drive, self.openness(dt)))
+        return Hoisted((drive, dt), self._rhythm())
 
     def advance(
         self,
         h: Float[Tensor, "B S"],
         drive: Float[Tensor, "B G"],
         dt_or_k: Float[Tensor, "B 1"],
+        *rhythm: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after a new input, followed by the time where it counts."""
         N = self.hidden_size
@@ -152,6 +171,16 @@ class PhasedLSTMCell(AbstractHoistedCell):
         after = torch.cat([y, c], dim=-1)
         if self.form == "released":
             return before + dt_or_k * (after - before)
-        t = h[..., 2 * N :] + dt_or_k
-        k = self.openness(t)
-        return torch.cat([before + torch.cat([k, k], dim=-1) * (after - before), t], dim=-1)
+        t = widened(h[..., 2 * N :]).sum(dim=-1, keepdim=True) + dt_or_k
+        k = self._openness(t, *rhythm)
+        moved = before + torch.cat([k, k], dim=-1) * (after - before)
+        return torch.cat([moved, *_in_parts(t, h.dtype)], dim=-1)
+
+
+def _in_parts(t: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """Return numbers of a dtype whose sum is t, each rounding what those before leave."""
+    parts = []
+    for _ in range(_CLOCK_PARTS):
+        parts.append(t.to(dtype))
+        t = t - parts[-1]
+    return parts

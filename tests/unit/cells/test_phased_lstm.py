@@ -10,6 +10,7 @@ from irregular import D, N, parameter_count, randomised, reference, run, sequenc
 from scipy.special import expit
 from test_initialisation import glorot, orthogonal, uniform
 
+import tauflow
 from tauflow.cells import PhasedLSTMCell
 from tauflow.errors import ArgumentError, UnknownNameError
 
@@ -92,10 +93,70 @@ def test_a_closed_gate_without_leak_keeps_the_memory():
         cell.raw_tau.fill_(math.log(1000))
         cell.raw_s.fill_(-100)  # a tenth into the cycle, open for a twentieth
     h = torch.randn(3, cell.state_size).double()
-    h[:, -1] = 0
+    h[:, 2 * N :] = 0
     after = cell.step(x[:, 0], h, dt[:, 0])
-    assert torch.equal(after[:, :-1], h[:, :-1])
-    assert torch.equal(after[:, -1:], dt[:, 0])
+    assert torch.equal(after[:, : 2 * N], h[:, : 2 * N])
+    assert torch.equal(cell.split_state(after)["t"].sum(-1, keepdim=True), dt[:, 0])
+
+
+def twins(dtype=torch.float32):
+    """Return a module and its copy in double precision."""
+    module = tauflow.PhasedLSTM(2, 4).to(dtype)
+    exact = tauflow.PhasedLSTM(2, 4).double()
+    exact.load_state_dict(module.state_dict())
+    return module, exact
+
+
+def late(steps, dtype, start):
+    """Return inputs, short gaps, and a state at a time far from the start."""
+    x, h = torch.randn(1, steps, 2).to(dtype), torch.zeros(1, 12, dtype=dtype)
+    h[:, 8] = start
+    return x, torch.empty(1, steps).exponential_(2.0).to(dtype), h
+
+
+@pytest.mark.parametrize("start", [1e4, 2.5e4, 1e6])  # after 20,000 such gaps, 50,000 and more
+def test_the_clock_does_not_drift_in_single_precision(start):
+    module, exact = twins()
+    x, dt, h = late(1000, torch.float32, start)
+    with torch.no_grad():
+        y, last = module(x, h, dt=dt)
+        expected, end = exact(x.double(), h.double(), dt=dt.double())
+    error = (y - expected).abs().max() / (expected.max() - expected.min())
+    assert error < 1e-5
+    t, exact_t = (rnn.split_state(s)[0]["t"] for rnn, s in ((module, last), (exact, end)))
+    assert abs(t.double().sum() - exact_t.sum()) < 1e-6
+    assert exact_t.sum().item() == pytest.approx(start + dt.double().sum().item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("start", [0.0, 1e4])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float16, 2e-2), (torch.bfloat16, 1e-1)], ids=str
+)
+def test_the_clock_does_not_drift_in_half_precision(dtype, tolerance, start):
+    module, exact = twins(dtype)
+    x, dt, h = late(40, dtype, start)
+    with torch.no_grad():
+        y, last = module(x, h, dt=dt)
+        expected, _ = exact(x.double(), h.double(), dt=dt.double())
+    assert (y - expected).abs().max() / (expected.max() - expected.min()) < tolerance
+    t = h.double()[0, 8] + dt.double().sum()
+    assert abs(module.split_state(last)[0]["t"].double().sum() - t) < 1e-5 * max(1.0, t / 100)
+
+
+def test_gradients_at_late_times_are_those_of_double_precision():
+    found = []
+    x, dt, h = late(50, torch.float32, 1e4)
+    for module in twins():
+        dtype = module.cell.W_x.dtype
+        leaves = [v.to(dtype).requires_grad_() for v in (x, dt, h)]
+        y, last = module(leaves[0], leaves[2], dt=leaves[1])
+        pull = torch.linspace(-1, 1, y.numel()).view_as(y).to(dtype)
+        total = (y * pull).sum() + last[:, 8:].sum()
+        found.append(torch.autograd.grad(total, [*leaves, *module.parameters()]))
+    for single, double in zip(*found, strict=True):
+        assert double.abs().max() > 0
+        error = (single - double).abs().max() / double.abs().max()
+        assert error < 1e-4
 
 
 def test_draws():
