@@ -25,30 +25,35 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# Two processes, of one thread each: with more they wait for each other on two cores. Each takes
+# neighbouring tests, which share what they make, and at the end some of what the other has left.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
+TYPED_ROOMS := tests/conformance tests/unit/cells tests/unit/sequence tests/unit/solvers
+
 # Every test runs once; in the annotated rooms with the shapes and types of every call checked.
-# One thread for each of the two processes: with more they wait for each other on two cores.
 unit: export OMP_NUM_THREADS := 1
 unit: install
-	$(BIN)/python -m pytest -q -n 2 -m "not typed"
-	$(BIN)/python -m pytest -q -n 2 -m typed \
+	$(PYTEST) -m "not typed"
+	$(PYTEST) -m typed $(TYPED_ROOMS) \
 		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
 
 # For people at work: every test that is not slow, with few of its parameters; no lint, no types.
 quick: export OMP_NUM_THREADS := 1
 quick: install
-	$(BIN)/python -m pytest -q -n 2 --quick
+	$(PYTEST) --quick
 
 # Kills, broken files, full disks, forks, long runs: all tries, of which `make test` makes a few.
 robustness: export OMP_NUM_THREADS := 1
 robustness: install
-	$(BIN)/python -m pytest -q -n 2 --full tests/robustness
+	$(PYTEST) --full tests/robustness
 
 install: $(STAMP)
 
+# Without compiling all modules to bytecode, which takes half the time: most are never imported.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("tauflow needs Python 3.10 or newer, this is " + sys.version.split()[0] + ". Choose one with: make PYTHON=python3.12 ...") if sys.version_info < (3, 10) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 clean:

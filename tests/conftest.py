@@ -1,12 +1,15 @@
 import os
+import re
 import zlib
 from pathlib import Path
 
 import pytest
 import torch
 
-# Tests of the rooms whose annotations jaxtyping checks (see the Makefile).
-TYPED_ROOMS = ("conformance", "unit/cells", "unit/sequence", "unit/solvers")
+# Tests of the rooms whose annotations jaxtyping checks, as the Makefile lists them.
+TYPED_ROOMS = re.search(
+    r"^TYPED_ROOMS := (.*)$", (Path(__file__).parents[1] / "Makefile").read_text("utf-8"), re.M
+)[1].split()
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():
@@ -28,9 +31,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the tests that run with every annotated call checked."""
     if config.getoption("--quick"):
         _keep_a_sixteenth(config, items)
-    rooms = [Path(__file__).parent / room for room in TYPED_ROOMS]
+    rooms = [Path(__file__).parents[1] / room for room in TYPED_ROOMS]
     if missing := [str(room) for room in rooms if not room.is_dir()]:
-        raise pytest.UsageError(f"no folder {', '.join(missing)}; correct TYPED_ROOMS")
+        raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
     for item in items:
         inside = any(item.path.is_relative_to(room) for room in rooms)
         if inside and item.get_closest_marker("untyped") is None:

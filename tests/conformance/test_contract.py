@@ -37,11 +37,11 @@ def test_shapes_and_finite_values(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("batch", [3, 4], ids=["B", "B_equals_H"])
-def test_batch_equals_its_rows(name, batch):
-    rnn, (x, dt) = model(name, hidden_size=4), sequences(batch)
+def test_batch_equals_its_rows(name):
+    """As many rows as neurons: what spreads over the wrong axis has the right shape here."""
+    rnn, (x, dt) = model(name, hidden_size=4), sequences(4)
     y, h = rnn(x, dt=dt)
-    for row in range(batch):
+    for row in range(4):
         y_row, h_row = rnn(x[row : row + 1], dt=dt[row : row + 1])
         same(y[row : row + 1], y_row)
         same(h[row : row + 1], h_row)

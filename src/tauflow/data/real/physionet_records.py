@@ -96,7 +96,9 @@ def parse_record(content: bytes, where: str, record_id: int) -> Record:
     for number, line in enumerate(lines[1:], start=2):
         try:
             tick, name, value = _parse_line(line)
-        except DataError as error:  # the place is spelled out for a bad line only: they are millions
+        except (
+            DataError
+        ) as error:  # the place is spelled out for a bad line only: they are millions
             raise DataError(f"{where}, line {number}{error}") from error
         if tick < ticks[-1]:
             raise DataError(
