@@ -1,6 +1,8 @@
 """Import an optional dependency on first use, or say how to get it."""
 
 import importlib
+import importlib.metadata
+import re
 from typing import Any
 
 from tauflow.errors import MissingExtraError
@@ -22,5 +24,16 @@ def require(module: str, *, extra: str) -> Any:
         if error.name is not None and not module.startswith(error.name):
             raise  # the module is there, but one of its own imports is not
         raise MissingExtraError(
-            f"{module} is not installed. Install it with: pip install 'tauflow[{extra}]'"
+            f"{module} is not installed. Install it with: {how_to_install(extra)}"
         ) from error
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs what an extra needs, however tauflow was installed."""
+    try:
+        lines = importlib.metadata.requires("tauflow") or []
+    except importlib.metadata.PackageNotFoundError:  # only on the path
+        lines = []
+    ours = re.compile(rf"([^;]*);.*\bextra == ['\"]{re.escape(extra)}['\"]")
+    found = [match[1].strip() for line in lines if (match := ours.fullmatch(line))]
+    return "pip install " + " ".join(f"'{name}'" for name in found or [f"tauflow[{extra}]"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from tauflow.errors import BusyError
+from tauflow.errors import ArgumentError, BusyError
 
 LOCK_FILE = ".lock"
 _PAUSE = 0.2  # seconds between two looks at whether the holder is done
@@ -35,9 +35,9 @@ def locked(folder: Path, *, advice: str | None = None, patience: float = 0.0) ->
 
     Raises:
         BusyError: with ``advice``: another program, or another part of this one, holds the lock.
-        OSError: the folder cannot be made or written.
+        ArgumentError, OSError: the folder cannot be made or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / LOCK_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     _held.add(descriptor)
@@ -52,6 +52,22 @@ def locked(folder: Path, *, advice: str | None = None, patience: float = 0.0) ->
         if descriptor in _held:
             _held.remove(descriptor)
             os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, if need be.
+
+    Raises:
+        ArgumentError: a file, or a link to nothing, stands in its place.
+        OSError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ArgumentError(
+            f"{error.filename} is a file, or a link to nothing, and was to be a folder. Remove it, "
+            "or choose another folder."
+        ) from error
 
 
 def _let_go() -> None:

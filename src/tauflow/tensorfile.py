@@ -12,6 +12,7 @@ import os
 import secrets
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,20 @@ from tauflow.errors import TauflowError
 
 FORMAT_VERSION = 1
 _BLOCK = 1 << 24
+_USES = {
+    "model": "tauflow.load reads it.",
+    "weights file": (
+        "It holds weights of a training run, and not how to build the model: build the run's model "
+        "(run.json and record.json beside it describe it) and call "
+        "model.load_state_dict(safetensors.torch.load_file(path)). tauflow.save(model, path) then "
+        "writes a file that tauflow.load reads."
+    ),
+    "checkpoint": (
+        "It is where a training run stands, which goes on with resume=True, or 'tauflow run "
+        "--resume'; tauflow.training.read_checkpoint(path).model are its weights."
+    ),
+}
+"""What can be done with a file of each kind."""
 PARTIAL = ".partial"
 """How the name of a file ends that is being written, or whose writer was killed."""
 
@@ -79,7 +94,7 @@ def read_tensor_file(
     if digest != _digest(text, tensors):
         raise error(f"{path} is damaged: its checksum does not match its content. {advice}")
     if found != kind:
-        raise error(f"{path} is a {found}, expected a {kind}. {advice}")
+        raise error(f"{path} is a {found}, expected a {kind}. {_USES.get(found, advice)}")
     facts: dict[str, Any] = content["facts"]
     return tensors, facts
 
@@ -109,18 +124,28 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new."""
     # A name of its own for each writer: two that save to one path must not mix their bytes.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk, say
-        raise
+    with naming(path):
+        try:
+            with partial.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of writing to a file, as of a full disk, say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,7 +1,9 @@
+import importlib.metadata
+
 import pytest
 
 from tauflow.errors import ArgumentError, MissingExtraError, UnknownNameError
-from tauflow.extras import require
+from tauflow.extras import how_to_install, require
 from tauflow.registry import Registry
 
 
@@ -33,3 +35,14 @@ def test_a_missing_extra_says_how_to_install_it():
     assert require("json", extra="none").dumps([1]) == "[1]"
     with pytest.raises(MissingExtraError, match=r"no_such_module.*tauflow\[fast\]"):
         require("no_such_module", extra="fast")
+
+
+def test_what_an_extra_needs_is_installed_by_its_own_name(monkeypatch):
+    lines = [
+        "torch>=2",
+        "one>=1; extra == 'fast'",
+        "two; (sys_platform == 'linux') and extra == 'fast'",
+    ]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
+    assert how_to_install("fast") == "pip install 'one>=1' 'two'"
+    assert how_to_install("fas") == "pip install 'tauflow[fas]'"

@@ -12,9 +12,18 @@ from typer.core import TyperGroup
 
 from tauflow.errors import TauflowError
 
+_TRACEBACK = "--traceback"
+
 
 class TauflowGroup(TyperGroup):
     """Turns errors meant for users, and Ctrl-C, into messages on standard error."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--traceback`` wherever it stands: it is thought of when a command has failed."""
+        end = args.index("--") if "--" in args else len(args)
+        if _TRACEBACK in args[:end]:
+            args = [_TRACEBACK, *(word for word in args[:end] if word != _TRACEBACK), *args[end:]]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; for debugging, ``--traceback`` or ``TAUFLOW_DEBUG=1`` shows where."""

@@ -1,6 +1,9 @@
 """The ``tauflow`` command: each subcommand parses, calls one function and prints."""
 
+import io
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +22,18 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
 
-Results = Annotated[Path, typer.Option("--results", help="Folder of results and reports.")]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder of checkpoints and logs.")]
+
+def _at_home(path: Path | None) -> Path | None:
+    """Expand a ``~`` that the shell has left, as in ``--runs=~/runs``."""
+    return None if path is None else Path(os.path.expanduser(path))
+
+
+Results = Annotated[
+    Path, typer.Option("--results", callback=_at_home, help="Folder of results and reports.")
+]
+Runs = Annotated[
+    Path, typer.Option("--runs", callback=_at_home, help="Folder of checkpoints and logs.")
+]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
 Budget = Annotated[
     str | None,
@@ -62,7 +75,7 @@ def _show_what_is_logged() -> None:
 @app.callback()
 def common(
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error came from.")
+        bool, typer.Option("--traceback", help="Show where an error came from; in any place.")
     ] = False,
     version: Annotated[
         bool,
@@ -98,7 +111,9 @@ def run(
         ),
     ] = False,
     runs: Runs = Path("runs"),
-    csv: Annotated[Path | None, _own("A file of your own, one row per sample.")] = None,
+    csv: Annotated[
+        Path | None, _own("A file of your own, one row per sample.", callback=_at_home)
+    ] = None,
     id: Annotated[str | None, _own("Column that says whose sequence a row belongs to.")] = None,
     time: Annotated[str | None, _own("Column of times: numbers, or dates as 2024-05-31.")] = None,
     target: Annotated[str | None, _own("Column to predict; without it, the next row.")] = None,
@@ -229,7 +244,8 @@ def search(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
     row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
     grid: Annotated[
-        Path | None, typer.Option(help="A TOML file whose table 'grid' has lists of values.")
+        Path | None,
+        typer.Option(callback=_at_home, help="A TOML file whose table 'grid' has lists of values."),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -296,7 +312,9 @@ def figure(
     name: Annotated[
         str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("figures"),
+    out: Annotated[
+        Path, typer.Option("--out", callback=_at_home, help="Folder to write to.")
+    ] = Path("figures"),
     size: Annotated[
         str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
     ] = "full",
@@ -365,4 +383,7 @@ def get_data(
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # it may be closed, or replaced
+            stream.reconfigure(errors="replace")  # what the locale cannot write
     app(prog_name="tauflow")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,10 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in row if name.strip())
 
 
+def _shell(*words: str) -> str:
+    return shlex.join(("tauflow", "run", *words))
+
+
 def one_source(
     task: str | None, csv: Path | None, said: dict[str, Any]
 ) -> str | Path | tuple[Path, TableOptions]:
@@ -106,6 +111,12 @@ def one_source(
             "'tauflow data list' shows the data sets."
         )
     if task is not None:
+        if task not in DATASETS and (Path(task).is_file() or Path(task).suffix == ".csv"):
+            raise ArgumentError(
+                f"{task!r} is a file, not a data set. Give it with --csv, and the column that says "
+                f"to which sequence a row belongs with --id: {_shell('--csv', task)} --id patient "
+                "--time hours --target died"
+            )
         if said:
             first = "--" + next(iter(said)).replace("_", "-")
             raise ArgumentError(f"{first} is for a file of your own. Leave it out, or give --csv.")

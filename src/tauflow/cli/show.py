@@ -8,6 +8,7 @@ from typing import Any
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
 from tauflow.experiments.report import write_grid_reports
+from tauflow.experiments.reproduce import other_lengths
 from tauflow.experiments.run import RECORD_FILE
 from tauflow.experiments.task import REPORT_FILE
 from tauflow.registry import nearest
@@ -37,6 +38,8 @@ def show(what: str, *, epochs: int | None, results_dir: Path, runs_dir: Path) ->
     if what in list_experiments() or what.endswith(".toml"):
         grid = collect(load_experiment(what), epochs=epochs, results_dir=results_dir, say=say)
         print_grid(grid)
+        for length in other_lengths(grid, results_dir):
+            say(f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}")
         if grid.records:
             print_reports(write_grid_reports(grid, results_dir=results_dir, runs_dir=runs_dir))
         return

@@ -32,18 +32,23 @@ def places(card: DatasetCard, root: str | Path | None = None) -> list[Path]:
     A download goes to the first of them that can be written.
     """
     if root is not None:
-        return [Path(root) / card.folder]
+        return [_at_home(root) / card.folder]
     import pooch
 
     cache = Path(pooch.os_cache("tauflow")) / "data"
     chosen = os.environ.get(DATA_VARIABLE)
-    if chosen and not Path(chosen).expanduser().is_dir():
+    if chosen and not _at_home(chosen).is_dir():
         raise DataNotFoundError(
             f"{DATA_VARIABLE} names {chosen}, which is not a directory. Correct it, make the "
             "directory, or unset the variable to use the cache."
         )
-    roots = [Path(chosen).expanduser(), cache] if chosen else [cache]
+    roots = [_at_home(chosen), cache] if chosen else [cache]
     return [place / card.folder for place in roots]
+
+
+def _at_home(folder: str | Path) -> Path:
+    """Return a folder whose ``~`` no shell has expanded."""
+    return Path(os.path.expanduser(folder))  # pathlib's raises if there is no such user
 
 
 def find(card: DatasetCard, root: str | Path | None = None) -> Path | None:

@@ -2,9 +2,11 @@
 
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+from tauflow.tensorfile import naming
 
 from .extend import take_over_shorter
 from .results import FAILED, STOPPED, RunRecord
@@ -51,7 +53,8 @@ def attempt(
         except TimeUp:
             return RunRecord(**identity(job, started), status=STOPPED)
         except Exception as error:  # one run that fails must not take the others with it
-            trouble.write_text(traceback.format_exc(), encoding="utf-8")
+            with suppress(OSError):  # a full disk: the record says what happened
+                trouble.write_text(traceback.format_exc(), encoding="utf-8")
             return failure(job, f"{type(error).__name__}: {error}", started)
     trouble.unlink(missing_ok=True)  # of an earlier try
     return record
@@ -62,7 +65,8 @@ def _marked(run_dir: Path, token: str) -> Iterator[None]:
     """Leave a file in a run's directory while the run is under way."""
     run_dir.mkdir(parents=True, exist_ok=True)
     marker = run_dir / MARKER
-    marker.write_text(token, encoding="utf-8")
+    with naming(marker):
+        marker.write_text(token, encoding="utf-8")
     try:
         yield
     finally:

@@ -186,6 +186,20 @@ def collect(
     return Grid(experiment, epochs, _belonging(experiment, epochs, path))
 
 
+def other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
+    """Return to how many epochs other runs of the table were cut, that a grid does not hold."""
+    found, _ = results.read(results_dir / f"{grid.experiment.name}.jsonl")
+    held = {record.key for record in grid.records}
+    rows = {row.name: row for row in grid.experiment.rows if row.status == READY}
+    others = {
+        record.epochs
+        for record in found
+        if record.status == DONE and record.epochs and record.key not in held
+        if record.row in rows and is_of(grid.experiment, rows[record.row], record, record.epochs)
+    }
+    return tuple(sorted(others))
+
+
 def _belonging(experiment: Experiment, epochs: int | None, path: Path) -> tuple[RunRecord, ...]:
     """Return the finished runs whose configuration is that of a row today, whatever the seed."""
     found, _ = results.read(path)

@@ -93,7 +93,8 @@ class Job:
     def directory(self, runs_dir: Path) -> Path:
         """Return where the checkpoints and the log of this run live."""
         row = self.row.replace("/", "-")
-        return runs_dir / self.experiment / f"{row}-seed{self.seed}-{self.hash[:8]}"
+        folder = "-" if self.experiment in ("", ".", "..") else self.experiment
+        return runs_dir / folder / f"{row}-seed{self.seed}-{self.hash[:8]}"
 
 
 def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:

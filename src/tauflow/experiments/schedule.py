@@ -156,7 +156,7 @@ def run_jobs(
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are in {path} already")
     if not todo:
         return Outcome()
-    with locked(effort.runs_dir / todo[0].experiment):
+    with locked(todo[0].directory(effort.runs_dir).parent):
         results.check_place(path)
         outlook = Outlook(
             todo,

@@ -10,6 +10,7 @@ from typing import Any
 
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.lock import make_folder
 from tauflow.models import model_entry
 from tauflow.training.recipe import Recipe
 
@@ -174,6 +175,7 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
 
     Raises:
         CheckpointError: there is no run to resume.
+        ArgumentError: there can be no such folder.
     """
     beside = sorted(path.name for path in base.parent.glob("*"))
     taken = [number for name in beside if (number := _number_in(name, base.name)) is not None]
@@ -186,10 +188,11 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
             f"{', '.join(beside) or 'none'}). Give the arguments of the run that was stopped, or "
             "leave out --resume to start a new one."
         )
+    make_folder(base.parent)
     while True:
         latest += 1
         try:
-            _numbered(base, latest).mkdir(parents=True)
+            _numbered(base, latest).mkdir()
         except FileExistsError:
             continue
         return _numbered(base, latest)

@@ -20,7 +20,7 @@ def cpu_limits(call: KernelCall) -> str | None:
     if torch.compiler.is_compiling() or tracing:
         return "the numba kernels cannot be traced"
     if not _numba_is_installed():
-        return "numba is not installed; pip install 'tauflow[cpu]'"
+        return "numba is not installed; pip install 'numba>=0.61'"
     tensors = (call.x, call.h, call.dt, *call.cell.parameters())
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return "the numba kernels run on the CPU"

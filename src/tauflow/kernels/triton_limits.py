@@ -34,7 +34,7 @@ _PROCESSORS_OF_THE_INTERPRETER = 2  # so that a batch of three has tiles of more
 def triton_limits(call: KernelCall) -> str | None:
     """Return why no Triton kernel can serve the call."""
     if not _RELEASE:
-        return "triton is not installed; pip install 'tauflow[gpu]' on Linux"
+        return "triton is not installed; pip install 'triton>=3.3' on Linux"
     if _RELEASE < _OLDEST_RELEASE:
         return "the triton kernels need triton 3.3 or newer, which torch 2.7 and newer bring"
     tensors = (call.x, call.h, call.dt, *call.cell.parameters())

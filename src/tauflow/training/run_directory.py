@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
 from tauflow.lock import locked
-from tauflow.tensorfile import PARTIAL, hash_tensors, write_atomically
+from tauflow.tensorfile import PARTIAL, hash_tensors, naming, write_atomically
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from .recipe import Recipe
@@ -99,7 +99,7 @@ class RunDirectory:
         """Put the state after an epoch on disk."""
         self.overwrite(checkpoint)
         if checkpoint.history:
-            with self._log.open("a", encoding="utf-8") as log:
+            with naming(self._log), self._log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(checkpoint.history[-1]) + "\n")
 
     def overwrite(self, checkpoint: Checkpoint) -> None:

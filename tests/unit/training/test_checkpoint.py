@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -143,3 +144,14 @@ def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch, call):
     with pytest.raises(OSError, match="disk full"):
         write_checkpoint(path, changed)
     assert path.read_bytes() == before
+
+
+def test_an_error_of_writing_says_which_file(tmp_path):
+    def write(*names):
+        with tensorfile.naming(tmp_path / "log"):
+            raise OSError(errno.EFBIG, "File too large", *names)
+
+    with pytest.raises(OSError, match=r"File too large: '.*log'"):
+        write()
+    with pytest.raises(OSError, match="File too large: 'other'"):
+        write("other")
