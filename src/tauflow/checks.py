@@ -80,7 +80,7 @@ def one_of(known: Iterable[str], **named: str) -> str:
     ((name, value),) = named.items()
     choices = list(known)
     if value not in choices:
-        hint = nearest(value, choices) if isinstance(value, str) else ""
+        hint = nearest(value, choices)
         raise UnknownNameError(
             f"{name}={value!r} is unknown.{hint} Choose from: {', '.join(choices)}."
         )

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tauflow.errors import OptionError, TauflowError
+from tauflow.option_types import misfit
+
 
 def changed_options(instance: Any) -> str:
     """Return the recorded options that differ from their defaults, as arguments of a call."""
@@ -29,12 +32,24 @@ class RecordedMeta(ABCMeta):
 
     Saving a model, stacking layers and printing all need to know how a module was built. Recording
     it in the one place that every construction passes keeps forty cells free of book-keeping.
+
+    The same place refuses, with :class:`OptionError`, an argument of a tauflow class that is not of
+    the annotated type. The constructor goes first, whose own messages say more.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the object, then record its arguments."""
-        instance = super().__call__(*args, **kwargs)
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # of this very class
+        try:
+            instance = super().__call__(*args, **kwargs)
+        except TauflowError:
+            raise
+        except Exception as error:
+            if wrong := cls._misfit(signature, args, kwargs):
+                raise OptionError(wrong) from error
+            raise
+        if wrong := cls._misfit(signature, args, kwargs):
+            raise OptionError(wrong)
         bound = signature.bind(instance, *args, **kwargs)
         bound.apply_defaults()
         options: dict[str, Any] = {}
@@ -45,3 +60,17 @@ class RecordedMeta(ABCMeta):
                 options[name] = value
         instance.options = {name: python_number(value) for name, value in options.items()}
         return instance
+
+    def _misfit(
+        cls, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Say which argument is of the wrong type; nothing if none is, or if they do not bind."""
+        build = cls.__init__  # type: ignore[misc]  # of this very class
+        if build.__module__.partition(".")[0] != "tauflow":
+            return ""  # annotations of others may mean something else
+        try:
+            given = signature.bind(None, *args, **kwargs).arguments
+        except TypeError:
+            return ""
+        wrong = misfit(build, given)
+        return f"{cls.__name__}: {wrong}. Give the option such a value." if wrong else ""

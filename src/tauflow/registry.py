@@ -9,8 +9,16 @@ from tauflow.errors import ArgumentError, UnknownNameError
 V = TypeVar("V")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or ``""``."""
+_LONGEST = 100
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or ``""``.
+
+    To what is no text, or too long to be a name, none is close.
+    """
+    if not isinstance(name, str) or len(name) > _LONGEST:
+        return ""
     close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
@@ -35,16 +43,15 @@ class Registry(Mapping[str, V]):
         return entry
 
     def __getitem__(self, name: str) -> V:
-        try:
-            return self._entries[name]
-        except KeyError:
+        if name not in self:
             raise UnknownNameError(
                 f"unknown {self.kind} {name!r}.{nearest(name, self._entries)} "
                 f"Known: {', '.join(sorted(self._entries))}."
-            ) from None
+            )
+        return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries  # a list cannot even be looked up
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

@@ -4,7 +4,7 @@ import pytest
 
 from tauflow.errors import ArgumentError, MissingExtraError, UnknownNameError
 from tauflow.extras import how_to_install, require
-from tauflow.registry import Registry
+from tauflow.registry import Registry, nearest
 
 
 def colours():
@@ -21,6 +21,14 @@ def test_it_is_a_mapping():
 def test_an_unknown_name_suggests_the_nearest_and_lists_all():
     with pytest.raises(UnknownNameError, match=r"colour.*'gren'.*Did you mean 'green'\?.*blue"):
         colours()["gren"]
+
+
+@pytest.mark.parametrize("name", [None, 3, ["red"], {"red": 1}, "r" * 10_000])
+def test_what_cannot_be_a_name_is_unknown_too(name):
+    assert name not in colours()
+    with pytest.raises(UnknownNameError, match=r"unknown colour .*Known: blue"):
+        colours()[name]
+    assert nearest(name, ["red"]) == ""
 
 
 def test_a_name_is_given_once():

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tauflow.budget import repeated
 from tauflow.checks import at_least, boolean, one_of, within
 from tauflow.errors import ArgumentError
 
@@ -208,7 +209,7 @@ class Backbone(nn.Module):
                 f"backbone_dropout={dropout} would do nothing with backbone_layers=0. Leave it out."
             )
         self.dropout_first = boolean(dropout_first=dropout_first)
-        widths = [features] + [units] * layers
+        widths = [features, *repeated(units, layers)]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         self.out_features = widths[-1]
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tauflow.budget import repeated
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 from tauflow.solvers import GapSolver
@@ -231,7 +232,7 @@ def _widths(
             "hidden layer. Leave it out, or add layers."
         )
     width = _UNITS if units is None else at_least(1, **{units_name: units})
-    inner = [width] * (layers - 1)
+    inner = repeated(width, layers - 1)
     return [hidden_size, *inner, hidden_size] if layers else [hidden_size]
 
 

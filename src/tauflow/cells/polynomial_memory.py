@@ -5,6 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow.budget import spend
+
 
 def legendre_window(order: int) -> tuple[Tensor, Tensor]:
     """Return A (P, P) and B (P,) of the system that keeps the last 1 of time, in double precision.
@@ -12,6 +14,7 @@ def legendre_window(order: int) -> tuple[Tensor, Tensor]:
     Its state m turns into the past by ``u(t - s) = sum_i P_i(2 s - 1) m_i(t)``, 0 <= s <= 1, with
     the Legendre polynomials P_i; see Voelker et al. 2019, Eq. 2.
     """
+    spend(order * order)
     i = torch.arange(order, dtype=torch.float64)
     row, column = i.unsqueeze(1), i
     sign = torch.where((row - column) % 2 == 0, -1.0, 1.0)  # of (-1)^(i - j + 1)
@@ -84,6 +87,7 @@ def zero_order_hold(
 ) -> tuple[Float[Tensor, "P P"], Float[Tensor, " P"]]:
     """Return the matrices of one exact step of ``dm/dt = A m + B u`` with u held."""
     order = len(B)
+    spend(order**3 // 1000)  # the exponential takes the cube in time
     block = A.new_zeros(order + 1, order + 1)
     block[:order, :order], block[:order, order] = A * step, B * step
     flow = torch.linalg.matrix_exp(block)

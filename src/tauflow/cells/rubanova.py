@@ -91,7 +91,7 @@ class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
         if impute:
             self.w_input, self.b_input = (nn.Parameter(torch.empty(D)) for _ in range(2))
             self.hold_constant("x_mean", means)
-        elif means.any():
+        elif any(x_mean) if isinstance(x_mean, Sequence) else x_mean:
             raise ArgumentError("x_mean fills in missing inputs; give impute=True with it.")
         self.reset_parameters()
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from tauflow.budget import repeated
 from tauflow.checks import at_least, one_of
 from tauflow.solvers import TABLEAUS, integrate
 
@@ -74,7 +75,7 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         self.solver = one_of(TABLEAUS, solver=solver)
         self.substeps = at_least(1, substeps=substeps)
         D, N, G = input_size, hidden_size, gru_units
-        widths = [N, *[ode_units] * (ode_layers + 1), N]
+        widths = [N, *repeated(ode_units, ode_layers + 1), N]
         layers: list[nn.Module] = []
         for fan_in, fan_out in pairwise(widths):
             layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]

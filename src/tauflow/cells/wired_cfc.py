@@ -130,6 +130,6 @@ def _layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str,
             incoming = synapses.sensory[:, neurons]
         else:
             incoming = synapses.recurrent[before][:, neurons]
-        own = torch.ones(len(neurons), len(neurons), dtype=incoming.dtype)
+        own = incoming.new_ones(len(neurons), len(neurons))
         yield name, torch.cat([incoming.abs(), own])
         before = neurons

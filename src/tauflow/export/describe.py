@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import tauflow.cells
+from tauflow.budget import spend
 from tauflow.cells import ACTIVATIONS, AbstractCell
 from tauflow.errors import ArgumentError, ModelFileError, OptionError
 from tauflow.models import (
@@ -135,4 +136,8 @@ def _rebuilt(value: Any) -> Any:
         return tuple(_rebuilt(item) for item in value)
     if not isinstance(value, dict):
         return value
-    return wiring_from_dict(value["wiring"]) if set(value) == {"wiring"} else rebuild(value)
+    if set(value) != {"wiring"}:
+        return rebuild(value)
+    wiring = wiring_from_dict(value["wiring"])
+    spend(wiring.units)  # which are listed before any synapses are made
+    return wiring

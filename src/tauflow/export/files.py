@@ -4,7 +4,8 @@ The tensors are the state dict, the facts the module's description; for the form
 :mod:`tauflow.tensorfile`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, Tau
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 from .describe import describe, rebuild
+from .room import room_of
 
 KIND = "model"
 _ADVICE = "Copy it again from its source, or save the model anew with tauflow.save."
+_NOT_OURS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _Path = str | PathLike[str]
 
 
@@ -51,7 +54,7 @@ def save(module: nn.Module, path: _Path) -> None:
             "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
-    write_tensor_file(path, KIND, {**module.state_dict(), **_constants(module)}, description)
+    write_tensor_file(path, KIND, tensors_of(module), description)
 
 
 def load(path: _Path) -> Any:
@@ -70,23 +73,51 @@ def load(path: _Path) -> Any:
         what = "is a folder, not a model file" if path.is_dir() else "does not exist"
         raise DataNotFoundError(f"{path} {what}. Check the path.")
     tensors, description = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
-    try:
+    with _told(path), room_of(tensors):
         module: nn.Module = rebuild(description)
-    except TauflowError as error:
-        raise ModelFileError(f"{path.name}: the module cannot be built: {error}") from error
-    constants = {name: c for name, c in _constants(module).items() if name in tensors}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    expected = _shapes(module) | {name: tuple(c.shape) for name, c in constants.items()}
-    if difference := _difference(expected, found):
+    if difference := _unlike(module, tensors):
         raise ModelFileError(
             f"{path.name}: the tensors do not fit the {description['class']} described: "
             f"{difference}. Save the model anew with tauflow.save."
         )
-    for name in constants:
-        owner, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(owner), attribute, tensors.pop(name))
-    module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
+    with _told(path):
+        for name in _constants(module).keys() & tensors.keys():
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, tensors.pop(name))
+        module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
     return module
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Let no other error out of the building of a module that a file describes."""
+    try:
+        yield
+    except TauflowError as error:
+        raise ModelFileError(f"{path.name}: the module cannot be built: {error}") from error
+    except _NOT_OURS as error:  # what the constructors of others say of absurd numbers
+        raise ModelFileError(
+            f"{path.name}: the module cannot be built: {type(error).__name__}: {error}. {_ADVICE}"
+        ) from error
+
+
+def _unlike(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
+    """Say how tensors differ from a module's in name, shape or kind; nothing if they do not."""
+    expected = {**module.state_dict()}
+    expected |= {name: c for name, c in _constants(module).items() if name in tensors}
+    return _difference(
+        {name: tuple(tensor.shape) for name, tensor in expected.items()},
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+    ) or "; ".join(
+        f"{name} is of {tensors[name].dtype}, expected numbers such as {tensor.dtype}"
+        for name, tensor in expected.items()
+        if tensors[name].is_floating_point() is not tensor.is_floating_point()
+    )
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return what a model file holds of a module: its state dict, and constants left out of it."""
+    return {**module.state_dict(), **_constants(module)}
 
 
 def _constants(module: nn.Module) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.cells.activations import activation
+from tauflow.cells.activations import activation as known_activation
 from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
@@ -48,6 +48,7 @@ class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
     ) -> None:
         super().__init__()
         self.image_size = _sizes("image_size", image_size, 3)
+        known_activation(activation)  # a wrong name is refused now, not in the first forward
         self.activation = activation
         self.convolutions, self.dense = nn.ModuleList(), nn.ModuleList()
         channels, height, width = self.image_size
@@ -72,7 +73,7 @@ class ConvolutionalHead(nn.Module, metaclass=RecordedMeta):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the features (N, F) of images (N, C, H, W)."""
-        act = activation(self.activation)
+        act = known_activation(self.activation)
         for convolution in self.convolutions:
             images = act(convolution(images))
         features = images.flatten(1)

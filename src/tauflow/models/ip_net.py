@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.batch import SequenceBatch
+from tauflow.budget import repeated
 from tauflow.cells.constants import HoldsConstants
 from tauflow.checks import at_least, boolean_tensor, finite, shape_error, within
 from tauflow.errors import ArgumentError
@@ -253,7 +254,7 @@ def _per_channel(
     name: str, values: Sequence[float] | None, default: float, channels: int
 ) -> list[float]:
     if values is None:
-        return [default] * channels
+        return repeated(default, channels)
     if not isinstance(values, Sequence) or len(values) != channels:
         raise ArgumentError(
             f"{name} must hold {channels} numbers, one per channel, got {values!r}."

@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from tauflow.budget import repeated
 from tauflow.cells.initialise import Generator
 from tauflow.sequence import GRU
 from tauflow.sequence.inputs import SequenceInputs
@@ -144,7 +145,7 @@ class ODERNNEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.hidden_size, self.steps = hidden_size, steps
-        self.field = dense_net([hidden_size, *[units] * (layers + 1), hidden_size])
+        self.field = dense_net([hidden_size, *repeated(units, layers + 1), hidden_size])
         width = 2 * (hidden_size + input_size)
         self.update, self.reset = (dense_net([width, gru_units, hidden_size]) for _ in range(2))
         self.new_state = dense_net([width, gru_units, 2 * hidden_size])

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tauflow.budget import repeated
 from tauflow.cells.gated import GRUCell
 from tauflow.cells.initialise import Generator
 from tauflow.checks import at_least, one_of
@@ -137,7 +138,7 @@ class LatentODE(AbstractLatentModel):
                 gru_units=at_least(1, gru_units=50 if gru_units is None else gru_units),
                 steps=at_least(1, encoder_steps=50 if encoder_steps is None else encoder_steps),
             )
-        hidden = [units] * (at_least(0, layers=layers) + 1)
+        hidden = repeated(units, at_least(0, layers=layers) + 1)
         self.field = dense_net([latent_size, *hidden, latent_size])
         self.decoder = dense_net([latent_size, input_size])
         self.method = one_of(ADAPTIVE_METHODS, method=method)

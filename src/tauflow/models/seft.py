@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tauflow.budget import repeated
 from tauflow.checks import at_least, within
 from tauflow.sequence.inputs import SequenceInputs
 
@@ -86,12 +87,12 @@ class SeFT(AbstractStatelessModel):
         self.dropout = within(0.0, 1.0, dropout=dropout)
         self.attention_dropout = within(0.0, 1.0, attention_dropout=attention_dropout)
         element = 2 * time_scales + 1 + channels
-        phi = [at_least(1, phi_size=phi_size)] * at_least(0, phi_layers=phi_layers)
-        psi = [at_least(1, psi_size=psi_size)] * (at_least(0, psi_layers=psi_layers) + 1)
+        phi = repeated(at_least(1, phi_size=phi_size), at_least(0, phi_layers=phi_layers))
+        psi = repeated(at_least(1, psi_size=psi_size), at_least(0, psi_layers=psi_layers) + 1)
         latent = at_least(1, latent_size=latent_size)
         self.phi = _dense(element, [*phi, latent], dropout)
         self.psi = _dense(element, psi, 0.0)
-        self.g = _dense(heads * latent, [width] * at_least(1, g_layers=g_layers), dropout)
+        self.g = _dense(heads * latent, repeated(width, at_least(1, g_layers=g_layers)), dropout)
         self.W_k = nn.Parameter(torch.empty(heads * key_size, element + psi_size))
         self.q = nn.Parameter(torch.empty(heads, key_size))
         self.reset_parameters()

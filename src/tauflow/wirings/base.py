@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow.budget import spend
 from tauflow.checks import at_least
 from tauflow.errors import WiringError
 from tauflow.recorded import python_number
@@ -117,6 +118,12 @@ def output_size_within(units: int, output_size: int | None) -> int:
             f"Raise units to {output_size} or lower output_size."
         )
     return output_size
+
+
+def empty_matrices(input_size: int, units: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Return the (N, N) and (D, N) synapses of a network that has none yet."""
+    spend((at_least(1, input_size=input_size) + units) * units)
+    return np.zeros((units, units), np.int8), np.zeros((input_size, units), np.int8)
 
 
 def polarities(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.int8]:

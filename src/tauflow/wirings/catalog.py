@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tauflow.errors import WiringError
+from tauflow.option_types import misfit, shown
 from tauflow.registry import Registry, nearest
 
 from .base import AbstractWiring
@@ -31,8 +32,14 @@ def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
 
     Raises:
         UnknownNameError: the kind is not in :data:`WIRINGS`.
-        WiringError: the kind or an argument is missing, or an argument is unknown.
+        WiringError: the description is no mapping, the kind or an argument is missing, or an
+            argument is unknown or of the wrong type.
     """
+    if not isinstance(description, Mapping):
+        raise WiringError(
+            f"a wiring is described by a mapping, got {shown(description)}. Pass what to_dict() of "
+            "a wiring returned."
+        )
     if "kind" not in description:
         raise WiringError(
             f"wiring description {dict(description)!r} has no 'kind'. "
@@ -52,5 +59,7 @@ def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
         raise WiringError(
             f"wiring {wiring.kind!r} lacks {', '.join(missing)}. Add it to the description."
         )
+    if wrong := misfit(wiring.__init__, arguments):
+        raise WiringError(f"wiring {wiring.kind!r}: {wrong}. Correct the description.")
     built: AbstractWiring = wiring(**arguments)
     return built

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tauflow.errors import WiringError
+from tauflow.option_types import misfit
 
 from .base import AbstractWiring, Layers, Synapses, output_size_within, synapses
 
@@ -50,6 +51,8 @@ class ExplicitWiring(AbstractWiring):
             "recurrent": _rows(recurrent, "recurrent"),
             "sensory": _rows(sensory, "sensory"),
         }
+        if wrong := misfit(ExplicitWiring.__init__, {"layers": layers}):
+            raise WiringError(f"ExplicitWiring: {wrong}. Give names and lists of neurons.")
         units = len(matrices["recurrent"])
         outputs = output_size_within(units, output_size)
         for name, value in {
@@ -93,7 +96,10 @@ class ExplicitWiring(AbstractWiring):
 
 
 def _rows(matrix: Tensor | ArrayLike, name: str) -> _Matrix:
-    array = np.asarray(matrix)
+    try:
+        array = np.asarray(matrix)
+    except ValueError:  # of rows that are not equally long
+        array = np.empty(0)
     if array.ndim != 2 or array.dtype.kind not in "iu":
         raise WiringError(
             f"ExplicitWiring: {name} must be a matrix of integers, got shape {array.shape} and "

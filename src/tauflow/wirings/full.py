@@ -7,7 +7,14 @@ import numpy as np
 
 from tauflow.checks import at_least, boolean
 
-from .base import AbstractWiring, Synapses, output_size_within, polarities, synapses
+from .base import (
+    AbstractWiring,
+    Synapses,
+    empty_matrices,
+    output_size_within,
+    polarities,
+    synapses,
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -52,9 +59,8 @@ class FullyConnected(AbstractWiring):
 
     def build(self, input_size: int) -> Synapses:
         """Return the synapses for ``input_size`` features; the same ones at every call."""
-        at_least(1, input_size=input_size)
+        recurrent, _ = empty_matrices(input_size, self.units)
         rng = np.random.default_rng(self.seed)
-        recurrent = np.zeros((self.units, self.units), np.int8)
         # No polarity is drawn for a missing self-connection: the others would change with it.
         allowed = np.full_like(recurrent, True, bool)
         if not self.self_connections:

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow.budget import spend
 from tauflow.checks import at_least, within
 from tauflow.errors import WiringError
 
-from .base import AbstractWiring, Layers, Synapses, synapses
+from .base import AbstractWiring, Layers, Synapses, empty_matrices, synapses
 
 
 @dataclass(frozen=True, init=False)
@@ -97,10 +98,9 @@ class NCP(AbstractWiring):
 
     def build(self, input_size: int) -> Synapses:
         """Return the synapses for ``input_size`` features; the same ones at every call."""
-        at_least(1, input_size=input_size)
+        recurrent, sensory = empty_matrices(input_size, self.units)
+        spend(self.recurrent_command_synapses)
         inter, command, motor = (neurons for _, neurons in self.layers())
-        recurrent = np.zeros((self.units, self.units), np.int8)
-        sensory = np.zeros((input_size, self.units), np.int8)
 
         rng = np.random.RandomState(self.seed)  # the legacy generator, as ncps uses
         _connect(rng, sensory, range(input_size), inter, self.sensory_fanout)

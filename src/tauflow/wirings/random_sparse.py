@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from tauflow.checks import at_least, within
 from tauflow.errors import WiringError
 
-from .base import AbstractWiring, Synapses, output_size_within, polarities, synapses
+from .base import (
+    AbstractWiring,
+    Synapses,
+    empty_matrices,
+    output_size_within,
+    polarities,
+    synapses,
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -59,22 +66,21 @@ class RandomSparse(AbstractWiring):
 
     def build(self, input_size: int) -> Synapses:
         """Return the synapses for ``input_size`` features; the same ones at every call."""
-        at_least(1, input_size=input_size)
+        recurrent, sensory = empty_matrices(input_size, self.units)
         rng = np.random.default_rng(self.seed)
-        recurrent = self._draw(rng, self.units, draws=1)
+        self._draw(rng, recurrent, draws=1)
         # ncps draws each sensory polarity twice and keeps the second; following it costs nothing
         # and lets the wiring of a published network be rebuilt from its seed.
-        return synapses(recurrent, self._draw(rng, input_size, draws=2))
+        self._draw(rng, sensory, draws=2)
+        return synapses(recurrent, sensory)
 
-    def _draw(self, rng: np.random.Generator, sources: int, *, draws: int) -> NDArray[np.int8]:
+    def _draw(self, rng: np.random.Generator, matrix: NDArray[np.int8], *, draws: int) -> None:
         """Draw (sources, N) synapses, each polarity ``draws`` times, the last one counting."""
-        matrix = np.zeros(sources * self.units, np.int8)
-        number = round(matrix.size * (1 - self.sparsity))
+        sources, number = len(matrix), round(matrix.size * (1 - self.sparsity))
         if number == 0:
             raise WiringError(
                 f"RandomSparse: sparsity={self.sparsity} keeps none of the {matrix.size} synapses "
                 f"from {sources} sources to {self.units} neurons. Lower sparsity or raise units."
             )
         chosen = rng.choice(matrix.size, size=number, replace=False)
-        matrix[chosen] = polarities(rng, (number, draws))[:, -1]
-        return matrix.reshape(sources, self.units)
+        matrix.reshape(-1)[chosen] = polarities(rng, (number, draws))[:, -1]

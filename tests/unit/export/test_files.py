@@ -1,5 +1,6 @@
 import hashlib
 import json
+import resource
 import struct
 
 import pytest
@@ -14,6 +15,7 @@ import tauflow
 from tauflow.cells import CfCCell
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError
 from tauflow.export import describe, load, save
+from tauflow.export.files import tensors_of
 from tauflow.tensorfile import encode, hash_tensors, write_tensor_file
 
 TINY = tauflow.Elman(1, 1)
@@ -246,6 +248,52 @@ def test_descriptions_that_cannot_be_built_are_refused(tmp_path_factory):
     refused(crafted(**{"class": ["LTC"]}), tmp_path_factory, "cannot be built: a description has")
     # A description that names code outside tauflow is a name like any other: nothing is imported.
     refused(crafted(**{"class": "os.system"}), tmp_path_factory, "unknown class of modules")
+
+
+ABSURD = {
+    "a huge cell": ("lstm", {"hidden_size": 10**9}),
+    "a size that no tensor has": ("lstm", {"hidden_size": 10**30}),
+    "very many layers": ("elman", {"num_layers": 10**7}),
+    "a long backbone": ("cfc", {"backbone_layers": 10**8}),
+    "a huge input": ("gru-d", {"input_size": 10**9}),
+    "a memory of high order": ("lmu", {"order": 6000}),
+    "a gate memory of high order": ("hippo-lagt", {"order": 6000}),
+    "a full wiring": (
+        "ltc",
+        {"hidden_size": {"wiring": {"kind": "fully-connected", "units": 20_000}}},
+    ),
+    "a drawn wiring": (
+        "wired-cfc",
+        {"hidden_size": {"wiring": {"kind": "auto-ncp", "units": 10**9, "output_size": 1}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ABSURD)
+def test_a_description_larger_than_the_tensors_is_refused_before_it_is_built(case, tmp_path):
+    name, changes = ABSURD[case]
+    rnn = tauflow.build(name, 2, 3)
+    description = describe(rnn)
+    description["options"] |= changes
+    write_tensor_file(tmp_path / "model.safetensors", "model", tensors_of(rnn), description)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelFileError, match=r"^model.safetensors: .*larger module than the tens"):
+        load(tmp_path / "model.safetensors")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+@pytest.mark.parametrize("option", [{"num_layers": [1]}, {"dropout": "x"}, {"hidden_size": True}])
+def test_options_of_the_wrong_type_are_refused(option, tmp_path):
+    description = describe(TINY)
+    description["options"] |= option
+    write_tensor_file(tmp_path / "model.safetensors", "model", tensors_of(TINY), description)
+    with pytest.raises(ModelFileError, match=f"{next(iter(option))} must be"):
+        load(tmp_path / "model.safetensors")
+
+
+def test_weights_of_another_kind_of_numbers_are_refused(tmp_path_factory):
+    whole = {name: value.int() for name, value in TINY.state_dict().items()}
+    refused(crafted(whole), tmp_path_factory, r"cells.0.W_x is of torch.int32, expected numbers")
 
 
 def test_the_checksum_is_over_names_types_shapes_and_bytes():
