@@ -5,8 +5,9 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
+
+from tauflow.forks import Lock
 
 from .attempt import MARKER
 from .results import DONE, RunRecord

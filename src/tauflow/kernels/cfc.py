@@ -30,6 +30,7 @@ from .cfc_core import (
     written_or_empty,
 )
 from .cfc_plain import plain_closed_form
+from .compiled import announce, loops_of
 from .cpu_arrays import carried, written
 from .cpu_limits import cpu_limits
 from .numba_threads import run_slices, slice_count
@@ -95,9 +96,7 @@ def needs_backward(*tensors: Tensor) -> bool:
 @cache
 def _loops() -> Any:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
-    from . import numba_cfc as loops
-    from .numba_math import announce
-
+    loops = loops_of("numba_cfc")
     announce("CfC", loops.cfc_forward, loops.cfc_backward)
     return loops
 

@@ -7,13 +7,14 @@ in place of a hundred. Neither the number of steps nor the addresses of a call's
 a recording, so that it serves sequences of any length.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from tauflow.forks import Lock
 
 CHUNK = 16
 """Steps of a recording."""
@@ -90,7 +91,7 @@ class _Recording:
                 for group in (loop.fixed, loop.carried, part)
             )
             self.launch = capture(lambda: loop.run(self.fixed, self.carried, self.part))
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def replay(self, loop: Loop, bounds: Sequence[tuple[int, int]]) -> None:
         """Run the parts of a loop between the bounds."""
@@ -106,7 +107,7 @@ class _Recording:
 
 
 _recordings: OrderedDict[Hashable, _Recording | None] = OrderedDict()  # the latest last
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _recording(loop: Loop, first: int, last: int) -> _Recording | None:

@@ -16,6 +16,7 @@ from tauflow.solvers import TABLEAUS, ButcherTableau, integrate
 from .activation_codes import Phi, code_of, function_of
 from .blas import find_blas
 from .cfc import loop_limits, needs_backward
+from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .flow_arrays import FlowMemory, Steps, flow_gradients, flow_memory, make_field, make_steps
 from .numba_threads import run_slices
@@ -84,9 +85,7 @@ class FlowRun:
 @cache
 def _loops() -> Any:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
-    from . import numba_flow as loops
-    from .numba_math import announce
-
+    loops = loops_of("numba_flow")
     announce("flow", loops.flow_sequence_forward, loops.flow_sequence_backward)
     return loops
 

@@ -13,6 +13,7 @@ from tauflow.cells.ltc import LTCCell
 from tauflow.solvers import TABLEAUS
 
 from .cfc import needs_backward
+from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .cpu_limits import cpu_limits
 from .flow_arrays import Steps, make_steps
@@ -86,17 +87,15 @@ class _Run:
 
     def loops(self) -> tuple[Any, Any]:
         """Return the compiled loops forward and back."""
-        from .numba_math import announce
-
         if self.explicit is None:
-            from .numba_ltc import ltc_backward, ltc_forward
-
-            announce("LTC", ltc_forward, ltc_backward)
-            return ltc_forward, ltc_backward
-        from .numba_ltc_explicit import ltc_explicit_backward, ltc_explicit_forward
-
-        announce("explicit LTC", ltc_explicit_forward, ltc_explicit_backward)
-        return ltc_explicit_forward, ltc_explicit_backward
+            loops = loops_of("numba_ltc")
+            what, forward, backward = "LTC", loops.ltc_forward, loops.ltc_backward
+        else:
+            loops = loops_of("numba_ltc_explicit")
+            forward, backward = loops.ltc_explicit_forward, loops.ltc_explicit_backward
+            what = "explicit LTC"
+        announce(what, forward, backward)
+        return forward, backward
 
 
 def _mask(call: KernelCall) -> Tensor:

@@ -14,6 +14,7 @@ from tauflow.solvers import integrate_semilinear
 from .activation_codes import Phi, code_of, function_of
 from .blas import find_blas
 from .cfc import loop_limits, needs_backward
+from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
@@ -88,9 +89,7 @@ def _forward(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the states after every step, the last ones, all states and all values of phi."""
-    from .numba_ltc_neuronal import neuronal_forward
-    from .numba_math import announce
-
+    neuronal_forward = loops_of("numba_ltc_neuronal").neuronal_forward
     announce("neuronal LTC", neuronal_forward)
     T, B, N = drive.shape
     kept = T * run.substeps if keep else 0
@@ -124,9 +123,7 @@ class _FusedNeuronal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
-        from .numba_ltc_neuronal import neuronal_backward
-        from .numba_math import announce
-
+        neuronal_backward = loops_of("numba_ltc_neuronal").neuronal_backward
         run: _Run = ctx.run
         drive, start, delta, W_h, b, A, leak, states, f = ctx.saved_tensors
         if must_replay(pulls):

@@ -30,6 +30,7 @@ from .cfc_core import (
     written_or_empty,
 )
 from .cfc_plain import plain_closed_form
+from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
@@ -69,9 +70,7 @@ def run_mixed(call: KernelCall) -> tuple[Tensor, Tensor]:
 @cache
 def _loops() -> Any:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
-    from . import numba_mixed as loops
-    from .numba_math import announce
-
+    loops = loops_of("numba_mixed")
     announce("mixed-memory CfC", loops.mixed_forward, loops.mixed_backward)
     return loops
 

@@ -9,8 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 import numpy as np
+import numpy.ma
+from numba.core.compiler_lock import global_compiler_lock
+
+from tauflow.forks import await_before_fork
 
 FAST = {"contract", "arcp", "nsz"}
 """Freedoms that keep NaN and infinity: fused multiply-adds, reciprocals, the sign of zero."""
@@ -33,6 +38,12 @@ _P1, _P2, _P3, _P4, _P5 = (
     f4(coefficient)
     for coefficient in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647273)
 )
+
+# In this order, as numba takes them; the second serves the garbage collector as well.
+await_before_fork(global_compiler_lock)
+_llvm_lock = getattr(llvmlite.binding.ffi.lib, "_lock", None)  # private, so it may go
+if hasattr(_llvm_lock, "_lock"):
+    await_before_fork(_llvm_lock._lock)
 
 _log = logging.getLogger("tauflow")
 _COMPILED = ("numba_*.py", "*_arrays.py", "activation_codes.py")

@@ -8,13 +8,14 @@ where that pool cannot be used, it is a pool of Python threads; the kernels rele
 import ctypes
 import itertools
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from tauflow.forks import Lock, building
 
 Task = Callable[[int], None]
 
@@ -33,18 +34,20 @@ def run_slices(kernel: Callable[..., None], count: int, *arguments: Any) -> None
         arguments: passed on, shared by all slices.
     """
     slices = slice_count(count)
-    if slices == 1:
+    if slices == 1 and kernel.overloads:  # type: ignore[attr-defined]
         kernel(0, 0, count, *arguments)
         return
 
     def task(index: int) -> None:
         kernel(index, count * index // slices, count * (index + 1) // slices, *arguments)
 
-    if not kernel.overloads:  # type: ignore[attr-defined]
-        task(0)  # compiles, which one thread does alone
-        _run(lambda index: task(index + 1), slices - 1)
-    else:
+    if kernel.overloads:  # type: ignore[attr-defined]
         _run(task, slices)
+        return
+    with building:
+        task(0)  # compiles, which one thread does alone
+    if slices > 1:
+        _run(lambda index: task(index + 1), slices - 1)
 
 
 def _run(task: Task, tasks: int) -> None:
@@ -56,7 +59,7 @@ def _run(task: Task, tasks: int) -> None:
 
 
 _home = os.getpid()
-_lock = threading.Lock()
+_lock = Lock()
 _found: list[ctypes.CDLL | None] = []  # empty until looked for
 
 
@@ -144,12 +147,3 @@ def _python_threads(size: int) -> ThreadPoolExecutor:
             pool = ThreadPoolExecutor(size, thread_name_prefix="tauflow")
             _threads["pool"] = (os.getpid(), size, pool)
         return pool
-
-
-if hasattr(os, "register_at_fork"):
-
-    def _after_fork() -> None:
-        global _lock
-        _lock = threading.Lock()  # another thread may have held it
-
-    os.register_at_fork(after_in_child=_after_fork)

@@ -13,6 +13,7 @@ from tauflow.cells.ode_lstm import ODELSTMCell
 from .activation_codes import code_of
 from .blas import find_blas
 from .cfc import loop_limits, needs_backward
+from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .flow import FlowRun, flow_limits
 from .flow_arrays import (
@@ -109,9 +110,7 @@ def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
 @cache
 def _loops() -> Any:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
-    from . import numba_ode_lstm as loops
-    from .numba_math import announce
-
+    loops = loops_of("numba_ode_lstm")
     announce("ODE-LSTM", loops.ode_lstm_forward, loops.ode_lstm_backward)
     return loops
 

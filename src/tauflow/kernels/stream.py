@@ -22,6 +22,7 @@ from tauflow.cells.wired_cfc import WiredCfCCell
 from .blas import find_blas
 from .cfc_arrays import form_numbers
 from .cfc_core import as_weights, core_form, core_memory, core_parameters
+from .compiled import loops_of
 from .ltc import forward_side, leak_terms, synapse_weights
 from .ltc_layout import layout_of
 from .pick import pick
@@ -91,8 +92,7 @@ class LTCEngine(_ArrayEngine):
     """An :class:`LTCCell` with the fused solver."""
 
     def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        from .numba_stream import ltc_step
-
+        ltc_step = loops_of("numba_stream").ltc_step
         assert isinstance(cell, LTCCell)
         D, N = cell.input_size, cell.hidden_size
         super().__init__(_memory(batch_size, N))
@@ -143,8 +143,7 @@ class ClosedFormEngine(_ArrayEngine):
     def __init__(
         self, backbone: Backbone | None, heads: ClosedFormHeads, batch_size: int, inputs: int
     ) -> None:
-        from .numba_stream import cfc_step
-
+        cfc_step = loops_of("numba_stream").cfc_step
         numbers, arrays = _core_arrays(backbone, heads, batch_size, inputs)
         memory = share(arrays)
         super().__init__(memory.views[-1])
@@ -190,8 +189,7 @@ class MixedEngine:
     """A :class:`MixedMemoryCell` on a :class:`CfCCell`."""
 
     def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        from .numba_stream import mixed_step
-
+        mixed_step = loops_of("numba_stream").mixed_step
         assert isinstance(cell, MixedMemoryCell)
         core_cell = cell.core
         assert isinstance(core_cell, CfCCell)

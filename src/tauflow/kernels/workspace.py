@@ -6,7 +6,6 @@ are gone, up to :data:`KEPT_BYTES` in all.
 """
 
 import math
-import threading
 import weakref
 from collections import deque
 
@@ -14,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from tauflow.forks import Lock
 
 KEPT_BYTES = 1 << 30
 """Bytes kept for reuse at most."""
@@ -25,7 +26,7 @@ Block = NDArray[np.float32]
 
 _free: list[Block] = []  # oldest first
 _returned: deque[Block] = deque()  # by the garbage collector, which must not wait for the lock
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def empty(*shape: int) -> Tensor:
