@@ -103,6 +103,11 @@ class ClosedFormHeads(nn.Module):
             self.w_tau.zero_()
             self.A.fill_(1.0)
 
+    def packed_parts(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each head, which are layers of their own in the released codes."""
+        rows = (self.hidden_size,) * self.blocks
+        return {"weight": rows, "bias": rows}
+
     def forward(self, z: Float[Tensor, "B Q"], dt: Float[Tensor, "B 1"]) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``."""
         weight = self.weight if self.synapses is None else self.weight * self.synapses

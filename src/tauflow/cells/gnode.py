@@ -202,6 +202,10 @@ class GNODECell(AbstractGatedFlowCell):
         G, _ = self._terms(drive, *weights)(h)
         return torch.ones_like(h) if G is None else G
 
+    def packed_parts(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of the first layers of F and G, two networks."""
+        return dict.fromkeys(("W_x", "W_h", "b"), tuple(self.rows))
+
     def _terms(self, drive: Tensor, W_h: Tensor, *deeper: Tensor) -> Terms:
         """Return what maps a state to G and F."""
         of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]

@@ -4,7 +4,7 @@ from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .loop import train
 from .losses import LOSSES
 from .metrics import METRICS, evaluate
-from .optimization import attach_constraints, clip_gradients, make_optimizer
+from .optimization import attach_constraints, clip_gradients, make_optimizer, packed_parts
 from .recipe import Recipe
 from .result import TrainingResult
 from .score import Score
@@ -20,6 +20,7 @@ __all__ = [
     "clip_gradients",
     "evaluate",
     "make_optimizer",
+    "packed_parts",
     "read_checkpoint",
     "train",
     "write_checkpoint",

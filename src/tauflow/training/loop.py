@@ -24,6 +24,7 @@ from .optimization import (
     l2_penalty,
     learning_rate,
     make_optimizer,
+    packed_parts,
     set_learning_rate,
 )
 from .preconditions import Splits, check_training, loss_of
@@ -147,6 +148,7 @@ class _Run:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
         self.loss = loss_of(loss, recipe)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.packed = packed_parts(model)
         self._start_optimizer()
         self.step = 0
         self.lr = recipe.lr
@@ -182,7 +184,7 @@ class _Run:
         if self.recipe.l2 > 0:
             loss = loss + self.recipe.l2 * l2_penalty(self.model)
         loss.backward()
-        clip_gradients(self.parameters, self.recipe)
+        clip_gradients(self.parameters, self.recipe, self.packed)
         self.optimizer.step()
         self.step += 1
         return value, entries

@@ -1,7 +1,7 @@
 """What happens to the parameters at a step: optimizer, learning rate, clipping, penalty, range."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,8 +57,19 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def clip_gradients(parameters: Sequence[nn.Parameter], recipe: Recipe) -> None:
-    """Scale gradients down to the recipe's ``clip_norm``, in place."""
+def clip_gradients(
+    parameters: Sequence[nn.Parameter],
+    recipe: Recipe,
+    packed: Mapping[nn.Parameter, Sequence[int]] | None = None,
+) -> None:
+    """Scale gradients down to the recipe's ``clip_norm``, in place.
+
+    Args:
+        parameters: those whose gradients count.
+        recipe: says how.
+        packed: rows of the tensors that a parameter packs, which ``clip="per_tensor"`` clips each
+            on its own (:func:`packed_parts`).
+    """
     if recipe.clip_norm is None:
         return
     if recipe.clip == "norm":
@@ -66,8 +77,26 @@ def clip_gradients(parameters: Sequence[nn.Parameter], recipe: Recipe) -> None:
         return
     for parameter in parameters:
         if parameter.grad is not None:
-            norm = torch.linalg.vector_norm(parameter.grad)
-            parameter.grad.mul_(recipe.clip_norm / norm.clamp(min=recipe.clip_norm))
+            rows = (packed or {}).get(parameter)
+            for part in parameter.grad.split(list(rows)) if rows else (parameter.grad,):
+                norm = torch.linalg.vector_norm(part)
+                part.mul_(recipe.clip_norm / norm.clamp(min=recipe.clip_norm))
+
+
+def packed_parts(model: nn.Module) -> dict[nn.Parameter, tuple[int, ...]]:
+    """Return the rows of the tensors that a model's parameters pack.
+
+    A module whose parameter holds several tensors of the published model, one below the other, says
+    so in a method ``packed_parts()`` that returns, by name of the parameter, how many rows each
+    has. What is done tensor by tensor, such as clipping, then does not depend on the packing.
+    """
+    return {
+        parameter: tuple(rows)
+        for module in model.modules()
+        if callable(method := getattr(module, "packed_parts", None))
+        for name, rows in method().items()
+        if isinstance(parameter := getattr(module, name), nn.Parameter)
+    }
 
 
 def l2_penalty(model: nn.Module) -> Tensor:

@@ -35,7 +35,8 @@ class Recipe:
             sequences.
         min_lr: floor of a decaying learning rate.
         clip: ``"none"``; ``"norm"``: the gradient as a whole; ``"per_tensor"``: the gradient of
-            each parameter separately (``clipnorm`` in Keras).
+            each parameter separately (``clipnorm`` in Keras), and of each tensor that a parameter
+            packs, where its module says so (:func:`~tauflow.training.packed_parts`).
         clip_norm: largest norm that clipping leaves alone.
         epochs: passes over the training data.
         batch_size: sequences per step.

@@ -4,10 +4,21 @@ import torch
 from tiny_training_task import Affine
 from torch import nn
 
+import tauflow
 from tauflow.batch import SequenceBatch
+from tauflow.cells import CfCCell, GNODECell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.errors import ArgumentError
-from tauflow.training import Recipe, attach_constraints, clip_gradients, make_optimizer, train
+from tauflow.models import SequenceModel
+from tauflow.training import (
+    Recipe,
+    attach_constraints,
+    clip_gradients,
+    make_optimizer,
+    packed_parts,
+    train,
+)
 from tauflow.training.optimization import l2_penalty, learning_rate
+from tauflow.wirings import AutoNCP
 
 
 def parameter(values, gradient=None):
@@ -82,6 +93,89 @@ def test_clipping_per_tensor_scales_each_gradient_by_itself():
     clip_gradients([large, small, parameter([0.0])], Recipe(clip="per_tensor", clip_norm=1.0))
     np.testing.assert_allclose(large.grad, [0.6, 0.8], rtol=1e-15)
     np.testing.assert_allclose(small.grad, [0.7], rtol=0)
+
+
+def unpacked_cfc(cell, x, h, dt):
+    """Run a step of the CfC of the TensorFlow code with each layer's tensors apart; return them."""
+    N, heads = cell.hidden_size, cell.heads
+    layers = [(layer.weight, layer.bias) for layer in cell.backbone.dense()]
+    layers += zip(heads.weight.split(N), heads.bias.split(N), strict=True)
+    leaves = [tuple(t.detach().clone().requires_grad_() for t in layer) for layer in layers]
+    z = torch.cat([x, h], dim=-1)
+    *backbone, g, h_, t_a, t_b = leaves
+    for weight, bias in backbone:
+        z = 1.7159 * torch.tanh(0.666 * (z @ weight.T + bias))
+    g, h_, t_a, t_b = (z @ weight.T + bias for weight, bias in (g, h_, t_a, t_b))
+    p = torch.sigmoid(-t_a * dt + t_b)
+    return torch.tanh(g) * (1 - p) + torch.tanh(h_) * p, leaves
+
+
+def clipped_by_keras(gradient, clip_norm):
+    norm = np.sqrt((gradient.numpy() ** 2).sum())
+    return gradient.numpy() * (clip_norm / norm if norm > clip_norm else 1.0)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-3, 0.3])
+def test_heads_of_cfc_are_clipped_as_the_layers_that_they_are_in_keras(clip_norm):
+    torch.manual_seed(0)
+    cell = CfCCell(3, 5, backbone_units=7, backbone_layers=2).double()
+    x, h, dt = (torch.randn(4, n, dtype=torch.float64) for n in (3, 5, 1))
+    pull = torch.linspace(-3, 9, 20, dtype=torch.float64).view(4, 5)
+    (cell.step(x, h, dt) * pull).sum().backward()
+    y, leaves = unpacked_cfc(cell, x, h, dt)
+    (y * pull).sum().backward()
+    expected = [[clipped_by_keras(t.grad, clip_norm) for t in layer] for layer in leaves]
+    recipe = Recipe(clip="per_tensor", clip_norm=clip_norm)
+    clip_gradients(list(cell.parameters()), recipe, packed_parts(cell))
+    found = [(layer.weight, layer.bias) for layer in cell.backbone.dense()]
+    for (weight, bias), (of_weight, of_bias) in zip(found, expected[:2], strict=True):
+        np.testing.assert_allclose(weight.grad, of_weight, rtol=1e-9)
+        np.testing.assert_allclose(bias.grad, of_bias, rtol=1e-9)
+    for at, parameter in enumerate((cell.heads.weight, cell.heads.bias)):
+        joined = np.concatenate([layer[at] for layer in expected[2:]])
+        np.testing.assert_allclose(parameter.grad, joined, rtol=1e-9)
+        if clip_norm < 0.01:  # each head keeps as much, so that together they keep twice as much
+            assert torch.linalg.vector_norm(parameter.grad) == pytest.approx(2 * clip_norm)
+
+
+def test_training_clips_what_is_packed_part_by_part():
+    """The first step of Adam with a large eps is lr g / (|g| + eps), which tells g."""
+    lr, eps, clip_norm = 0.1, 10.0, 0.01
+    model = SequenceModel(tauflow.CfC(1, 3), 1)
+    before = model.rnn.cell.heads.weight.detach().clone()
+    x = torch.randn(6, 4, 1)
+    recipe = Recipe(lr=lr, eps=eps, clip="per_tensor", clip_norm=clip_norm, epochs=1,
+                    batch_size=6, select="last")  # fmt: skip
+    data = SequenceBatch(x=x, y=1e3 * torch.randn(6, 4, 1), dt=torch.ones(6, 4))
+    train(model, train=data, valid=None, test=None, loss="mse", metric="mse", recipe=recipe, seed=0)
+    moved = (before - model.rnn.cell.heads.weight.detach()) / lr
+    gradient = moved * eps / (1 - moved.abs())
+    for part in gradient.split(3):
+        assert torch.linalg.vector_norm(part).item() == pytest.approx(clip_norm, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        CfCCell(2, 3),
+        CfCCell(2, 3, time_bias=False),
+        CfCCell(2, 3, mode="pure"),
+        MixedMemoryCell(2, 3),
+        WiredCfCCell(2, AutoNCP(8, 2)),
+        GNODECell(2, 3, units=5),
+        GNODECell(2, 3, layers=1, final_activation="tanh"),
+        LTCCell(2, 3),
+        nn.Linear(2, 3),
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_parts_make_up_the_parameters_that_pack_them(cell):
+    found = packed_parts(cell)
+    for parameter, rows in found.items():
+        assert sum(rows) == len(parameter)
+        assert any(parameter is own for own in cell.parameters())
+    packs = isinstance(cell, CfCCell | MixedMemoryCell | WiredCfCCell | GNODECell)
+    assert bool(found) == packs
 
 
 def test_zero_gradients_survive_clipping_per_tensor():
