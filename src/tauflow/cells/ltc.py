@@ -11,6 +11,7 @@ from tauflow.checks import at_least, one_of, within
 from tauflow.solvers import SOLVERS, integrate_semilinear
 from tauflow.wirings import AbstractWiring, as_wiring
 
+from .admissible import project_after_steps
 from .base import AbstractCell
 from .initialise import Generator, inverse_softplus_, random_signs_
 
@@ -77,9 +78,9 @@ class LTCCell(AbstractCell):
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
-            value, as in ``ncps``. ``"clip"``: the values are the parameters, and
-            :meth:`project_` brings them back after each optimizer step; the training loop and
-            :func:`tauflow.training.attach_constraints` call it.
+            value, as in ``ncps``. ``"clip"``: the values are the parameters, and every step of a
+            ``torch.optim`` optimizer that moves them ends with :meth:`project_`, which brings
+            them back. Who moves them otherwise calls it.
         init: ``"ncps"``, ``"cfc"`` (reversal potentials drawn +1 or -1 instead of the wiring's
             polarity) or ``"ltc-2021"`` (also w from 0.01, g_l = 1, C = 0.5).
         input_mapping: ``"affine"``, ``"linear"`` or ``"none"``: what happens to x first.
@@ -137,6 +138,8 @@ class LTCCell(AbstractCell):
         self.a_in, self.b_in = _map_parameters(input_mapping, D)
         self.a_out, self.b_out = _map_parameters(output_mapping, M)
         self.reset_parameters()
+        if constraint == "clip":
+            project_after_steps(self)
 
     @property
     def output_size(self) -> int:
@@ -174,6 +177,12 @@ class LTCCell(AbstractCell):
                 slope.fill_(1.0)
             if offset is not None:
                 offset.zero_()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the state of another cell: of a copy, or out of a pickle."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self.constraint == "clip":
+            project_after_steps(self)
 
     @torch.no_grad()
     def project_(self) -> None:

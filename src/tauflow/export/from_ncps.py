@@ -79,8 +79,8 @@ def from_ncps(
         The sequence module, with the dtype, device and training mode of the source; inside a
         :class:`~tauflow.models.SequenceModel` if the source has a ``proj_size``, since the
         projection of ``ncps`` has a bias. An LTC without implicit constraints becomes one with
-        ``constraint="clip"``: to train it on in a loop of your own, call
-        :func:`tauflow.attach_constraints`.
+        ``constraint="clip"``: it computes with the values as they are, and an optimizer that
+        trains it on ends each step with what ``apply_weight_constraints`` does.
 
     Raises:
         ArgumentError: the source is neither, is a class that is not supported, is not batch first,

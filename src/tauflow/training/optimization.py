@@ -125,8 +125,9 @@ def attach_constraints(model: nn.Module, optimizer: torch.optim.Optimizer) -> Re
     """Keep parameters in their admissible range while ``optimizer`` trains ``model``.
 
     Calls ``project_()`` of every module that has it after each ``optimizer.step()``, without
-    recording gradients. :func:`tauflow.training.train` does so by itself; a training loop of one's
-    own calls this once, after building the optimizer.
+    recording gradients. :func:`tauflow.training.train` does so by itself. Cells of this library
+    need it no longer: theirs follows every step that moves their parameters. A training loop of
+    one's own calls this once, after building the optimizer, for modules of one's own.
 
     Returns:
         A handle whose ``remove()`` ends it.
