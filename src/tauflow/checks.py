@@ -136,6 +136,15 @@ def shape_error(where: str, name: str, got: Any, expected: str, advice: str) -> 
     )
 
 
+def no_missing_features(where: str, model: object) -> ArgumentError:
+    """Build the error of a model that was told which features are missing and cannot know."""
+    return ArgumentError(
+        f"{where}: {type(model).__name__} does not model missing features. Fill them in and drop "
+        "observed, or append it to x as features, as missing='inputs' of tauflow.data.from_table "
+        "and read_csv does."
+    )
+
+
 def values_readable(tensor: Tensor) -> bool:
     """Whether Python may look at the values without cost or harm.
 

@@ -27,6 +27,21 @@ def python_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+class _OfConstructor:
+    """The signature of a class's own constructor, which the metaclass's ``__call__`` would hide.
+
+    Not a data descriptor, so that a class may have another one, and none of its instances, which
+    are called otherwise, has any.
+    """
+
+    def __get__(self, cls: Any, owner: type) -> inspect.Signature:
+        if cls is None:
+            raise AttributeError("__signature__")
+        whole = inspect.signature(cls.__init__)
+        parameters = list(whole.parameters.values())[1:]
+        return whole.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+
+
 class RecordedMeta(ABCMeta):
     """Metaclass that stores every constructor argument, defaults included, in ``options``.
 
@@ -36,6 +51,8 @@ class RecordedMeta(ABCMeta):
     The same place refuses, with :class:`OptionError`, an argument of a tauflow class that is not of
     the annotated type. The constructor goes first, whose own messages say more.
     """
+
+    __signature__ = _OfConstructor()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the object, then record its arguments."""

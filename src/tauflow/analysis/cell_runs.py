@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import shape_error
+from tauflow.checks import no_missing_features, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import prepare
@@ -80,7 +80,7 @@ def run_cell(
         where, cell.input_size, x, dt=dt, t=t, observed=observed, goes_on=hx is not None
     )
     if inputs.observed is not None and not cell.uses_observed:
-        raise ArgumentError(f"{where}: {type(cell).__name__} does not model missing features.")
+        raise no_missing_features(where, cell)
     h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)
     if tuple(h.shape) != (inputs.x.shape[0], cell.state_size):
         raise shape_error(

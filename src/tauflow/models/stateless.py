@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from tauflow.checks import no_missing_features
 from tauflow.errors import ArgumentError
 from tauflow.recorded import changed_options
 from tauflow.sequence.gaps import refuse_coarse
@@ -110,10 +111,7 @@ class AbstractStatelessModel(AbstractWholeModel):
         if inputs.observed is None:
             return inputs, times
         if not self.uses_observed:
-            raise ArgumentError(
-                f"{where}: {type(self).__name__} does not model missing features. Fill them in and "
-                "drop observed, or append it to x as features."
-            )
+            raise no_missing_features(where, self)
         x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
         return replace(inputs, x=x), times
 

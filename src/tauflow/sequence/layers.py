@@ -10,7 +10,15 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.options import refuse_unknown_options
-from tauflow.checks import at_least, boolean, one_of, same_device, shape_error, within
+from tauflow.checks import (
+    at_least,
+    boolean,
+    no_missing_features,
+    one_of,
+    same_device,
+    shape_error,
+    within,
+)
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
@@ -25,6 +33,7 @@ from .inputs import (
     prepare,
     time_dtype,
 )
+from .order import first_sample, gaps_reversed
 from .reparametrised import recompute_parameters
 from .stream import Stream
 from .unroll import unroll
@@ -174,10 +183,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         )
         check_parameters(where, self.cell, inputs.x)
         if observed is not None and not self.cell.uses_observed:
-            raise ArgumentError(
-                f"{where}: {type(self.cell).__name__} does not model missing features. Fill them "
-                "in and drop observed, or append it to x as features."
-            )
+            raise no_missing_features(where, self.cell)
         recompute_parameters(self.cells)
         starts = self._start_states(where, hx, inputs)
         y = inputs.x
@@ -228,10 +234,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         cell, dt, mask = self._cell(index), inputs.dt, inputs.mask
         observed = inputs.observed if index < self.num_directions else None
         if backward:
-            dt = _gaps_reversed(dt, mask)
+            dt = gaps_reversed(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
-        start = cell.initial_state(_first_sample(x, mask).to(time_dtype(x))) if h is None else h
+        start = cell.initial_state(first_sample(x, mask).to(time_dtype(x))) if h is None else h
         call = KernelCall(cell, x, start, dt, mask, observed)
         y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
         if self.proj_size:
@@ -314,7 +320,7 @@ class CatalogRNN(SequenceModule):
         """Show the cell's own options in the signature and its equations in the docstring."""
         if "cell_class" not in cls.__dict__:
             return  # a user's subclass of one of them
-        cls.__signature__ = _merged_signature(cls.cell_class)  # type: ignore[attr-defined]
+        cls.__signature__ = _merged_signature(cls.cell_class)
         cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
 
     def __init__(
@@ -372,28 +378,3 @@ def _merged_signature(cell_class: type[AbstractCell]) -> inspect.Signature:
     options = [p for p in cell if p.name not in names]
     layer = [p for p in own if p.name not in ("input_size", "hidden_size")]
     return inspect.Signature([*head, *options, *layer, *tail])
-
-
-def _first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return each sequence's first valid sample, (B, I); where none is valid, the first."""
-    if mask is None:
-        return x[:, 0]
-    first = mask.to(torch.uint8).argmax(1)  # the first of equal maxima
-    return x.gather(1, first.view(-1, 1, 1).expand(-1, 1, x.shape[2])).squeeze(1)
-
-
-def _gaps_reversed(dt: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the gaps of the time-reversed sequence, (B, T, 1).
-
-    Going backwards, a sample's gap is that of the sample after it; the last sample, now the first,
-    takes the gap that began the sequence.
-    """
-    if mask is None:
-        return torch.cat([dt[:, :1], dt[:, 1:].flip(1)], dim=1)
-    order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)  # valid samples first
-    compact = dt.squeeze(-1).gather(1, order)
-    count = mask.sum(1, keepdim=True)
-    place = torch.arange(dt.shape[1], device=dt.device).expand_as(order)
-    following = torch.where(place + 1 < count, place + 1, torch.zeros_like(place))
-    shifted = compact.gather(1, following)
-    return torch.zeros_like(shifted).scatter(1, order, shifted).flip(1).unsqueeze(-1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from tauflow.checks import at_least, shape_error
+from tauflow.checks import at_least, no_missing_features, shape_error
 from tauflow.errors import ArgumentError, DtypeError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
 
@@ -238,10 +238,7 @@ class Stream:
     def _observed(self, observed: Tensor | Array) -> Array:
         cell = self.module.cell
         if not cell.uses_observed:
-            raise ArgumentError(
-                f"Stream.step: {type(cell).__name__} does not model missing features. Fill them in "
-                "and drop observed, or append it to x as features."
-            )
+            raise no_missing_features("Stream.step", cell)
         given = np.asarray(observed)
         if given.dtype != np.bool_ or given.size != self._shape[0] * self._shape[1]:
             raise shape_error("Stream.step", "observed", observed, "bool, the shape of x", "")

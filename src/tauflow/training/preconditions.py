@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, DtypeError
 
 from .losses import LOSSES, weighted
 from .metrics import METRICS
@@ -36,9 +36,11 @@ def check_training(
         recipe: the protocol.
 
     Raises:
+        DtypeError: the model, a split, the loss or the metric is another kind of thing.
         ArgumentError: arguments contradict each other.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
     """
+    _check_types(model, splits, loss=loss, metric=metric)
     if not isinstance(recipe, Recipe):
         raise ArgumentError(
             f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
@@ -68,6 +70,25 @@ def check_training(
         raise ArgumentError("the model has no parameter with requires_grad=True: nothing to train.")
     if recipe.l2 > 0:
         l2_penalty(model)
+
+
+def _check_types(model: nn.Module, splits: Splits, *, loss: str, metric: str) -> None:
+    if not isinstance(model, nn.Module):
+        raise DtypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    for name, data in splits.items():
+        if (data is None and name != "train") or isinstance(data, SequenceBatch):
+            continue
+        advice = "Put all its sequences into one, SequenceBatch(x, y, dt=...): the recipe batches."
+        if isinstance(getattr(data, name, None), SequenceBatch):
+            advice = f"Pass {name}=data.{name}."
+        raise DtypeError(f"{name} must be a SequenceBatch, got {type(data).__name__}. {advice}")
+    for role, value, known in (("loss", loss, LOSSES), ("metric", metric, METRICS)):
+        if not isinstance(value, str):
+            plural = "LOSSES" if role == "loss" else "METRICS"
+            raise DtypeError(
+                f"{role} must be a name, one of {', '.join(known)}, got {type(value).__name__}. "
+                f"Give yours a name with tauflow.training.{plural}.add(name, Score(...))."
+            )
 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:

@@ -1,6 +1,7 @@
 """Layers, directions, projections and dropout against single layers put together by hand."""
 
 import inspect
+import pydoc
 
 import pytest
 import torch
@@ -194,3 +195,20 @@ class Narrow(AbstractCell):
 def test_a_step_that_returns_another_width_is_refused():
     with pytest.raises(ShapeError, match=r"Narrow\.step: the new state has shape \(3, 1\)"):
         RNN(Narrow(D, H))(torch.randn(B, T, D))
+
+
+@pytest.mark.parametrize(
+    "built", [tauflow.RNN, tauflow.SequenceModel, tauflow.cells.CfCCell, tauflow.models.Transformer]
+)
+def test_the_signature_of_a_class_is_that_of_its_constructor(built):
+    shown = inspect.signature(built)
+    own = list(inspect.signature(built.__init__).parameters.values())[1:]
+    assert list(shown.parameters.values()) == own
+    assert "*args" not in str(shown)
+    assert "*args" not in pydoc.render_doc(built).split("Method resolution order")[0]
+
+
+def test_a_call_of_a_module_has_a_signature_of_its_own():
+    rnn = tauflow.RNN(tauflow.cells.CfCCell(2, 3))
+    assert list(inspect.signature(rnn.forward).parameters)[:2] == ["x", "hx"]
+    assert "cell" not in inspect.signature(rnn).parameters

@@ -198,7 +198,7 @@ X = torch.zeros(B, T, D)
         (
             {"observed": torch.ones(B, T, D, dtype=torch.bool)},
             ArgumentError,
-            "LTCCell does not model missing features",
+            r"LTCCell does not model missing features.*missing='inputs' of tauflow\.data\.",
         ),
         ({"observed": torch.ones(B, T, D)}, DtypeError, r"observed has .*torch\.bool"),
         ({"observed": torch.ones(B, T, dtype=torch.bool)}, ShapeError, "observed has shape"),
