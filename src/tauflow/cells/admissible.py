@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 _WATCHED: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
@@ -31,7 +32,7 @@ def _watch_optimizers() -> None:
     register_optimizer_step_post_hook(_project)
 
 
-@torch._dynamo.disable  # type: ignore[untyped-decorator]
+@_disable_dynamo  # which, unlike torch.compiler.disable, loads the compiler when it is needed
 def _project(optimizer: Optimizer, *_: Any) -> None:
     watched = [module for ref in _WATCHED.valuerefs() if (module := ref()) is not None]
     if not watched:
