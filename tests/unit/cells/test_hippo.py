@@ -103,11 +103,13 @@ def legendre_projections(order):
     return np.array([(slow(s) * basis).mean() for basis in scaled])
 
 
+@pytest.mark.slow
 def test_legs_holds_the_projections_of_the_whole_past():
     m = memory_of(slow((np.arange(3000) + 0.5) / 3000), order=12)
     np.testing.assert_allclose(m, legendre_projections(12), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_timestamped_legs_holds_them_for_uneven_samples_too():
     t = np.sort(np.random.default_rng(0).beta(0.7, 2.0, 3000))  # dense at first, sparse later
     t = (t - t[0]) / (t[-1] - t[0])
