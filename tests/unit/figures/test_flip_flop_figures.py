@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tauflow.analysis import abscissa_quartiles, find_fixed_points
 from tauflow.figures import Job, find_figure
 from tauflow.figures.flip_flop_networks import Setting, trained
 
@@ -57,6 +58,21 @@ def test_quartiles_stand_beside_published_ones():
         assert 0 < valid < 2
         assert lower <= median <= upper or starts == 0
         assert points <= starts <= 20
+
+
+def test_abscissas_and_what_counts_as_fixed_are_per_second():
+    """A bin and a time constant last 10 ms; Kim et al. 2023, E.3 has 1/tau in the velocity."""
+    result = find_figure("gnode-figure-7").compute(Job("small"))
+    for name, row in (("RNN", "rnn-6"), ("gnODE", "gnode-6")):
+        setting = {"RNN": Setting(1e-2, 1e-3, 100), "gnODE": Setting(1e-2, 1e-3, 10)}[name]
+        network = trained(Job("small"), "gnode-figure-1", row, setting)
+        # per time constant: 0.01 per second are 1e-4 of these, 1 of these is 100 per second
+        own = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)
+        assert len(own)
+        shown = torch.as_tensor(result.arrays[f"{name}_abscissa"]).double()
+        torch.testing.assert_close(shown, 100 * own.abscissa, rtol=1e-3, atol=1e-3)
+        median = next(row for row in result.table.rows if row[0] == name)[2]
+        assert median == pytest.approx(100 * abscissa_quartiles(own).median, rel=1e-6)
 
 
 def test_training_counts_for_every_figure_that_shows_the_network():
