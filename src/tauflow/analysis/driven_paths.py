@@ -37,8 +37,9 @@ class PathSettings:
         rtol: error allowed in a step, relative to the state; fixed-step solvers ignore it.
         atol: error allowed in a step, in the unit of the state.
         max_step: longest step as a share of the span.
-        max_steps: steps that a network may try before it counts as not converged. All output points
-            are kept until a network is measured: at four points a step, 100 neurons and this limit,
+        max_steps: steps that a network may try before it counts as not converged; the adaptive
+            solvers of :mod:`tauflow.solvers` raise for all networks instead, and those of SciPy
+            know no such limit. All output points are kept until a network is measured: at four points a step, 100 neurons and this limit,
             at most 0.3 GB for each network solved side by side.
     """
 
