@@ -17,6 +17,8 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from tauflow.forks import await_before_fork
 
+from .kernel_cache import KernelCache
+
 FAST = {"contract", "arcp", "nsz"}
 """Freedoms that keep NaN and infinity: fused multiply-adds, reciprocals, the sign of zero."""
 
@@ -70,15 +72,12 @@ def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls: it runs without the GIL and is cached on disk.
 
-    Numba's cache looks for changes in the kernel's own file alone, and would go on with functions
-    of other files as they were; so its files are named by what is in all of them.
+    Entries are named by what is in all files that kernels are made of, since a kernel holds
+    functions of other files as they were.
     """
-    function.__qualname__ += f"-{_SOURCES}"
-    options = {"fastmath": FAST, "error_model": "numpy", "nogil": True}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no directory for the cache can be written
-        return numba.njit(**options)(function)
+    compiled = numba.njit(fastmath=FAST, error_model="numpy", nogil=True)(function)
+    compiled._cache = KernelCache(function, _SOURCES)
+    return compiled
 
 
 def announce(what: str, *kernels: Any) -> None:
@@ -86,10 +85,9 @@ def announce(what: str, *kernels: Any) -> None:
     for one in kernels:
         if one.signatures:
             continue
-        folder = one.stats.cache_path
-        stem = Path(one.py_func.__code__.co_filename).stem
-        if not folder or not any(Path(folder).glob(f"{stem}.{one.py_func.__qualname__}-*.nbi")):
-            where = f"cached in {folder}" if folder else "no cache directory can be written"
+        if not one._cache.has_entries(one.targetctx):
+            folder = one.stats.cache_path
+            where = f"kept in {folder}" if folder else "no folder to keep them can be written"
             _log.info("compiling the %s kernels, once; %s", what, where)
             return
 

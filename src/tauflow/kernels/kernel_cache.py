@@ -1,0 +1,242 @@
+"""Compiled kernels on disk, between one process and the next.
+
+An entry is a pickle with machine code in it, so that reading one is to trust whoever wrote it: the
+folder and every entry must belong to the user, and nobody else may write them. What a disk or a
+killed program damages shows in a checksum before any of it is read. Numba's own cache does neither.
+"""
+
+import hashlib
+import itertools
+import logging
+import os
+import pickle
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import config as _config
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.misc import appdirs
+
+_NAME = "tauflow-kernels"
+_MAGIC = b"tauflow kernel 1\n"
+_CHECKSUM = hashlib.sha256
+_LARGEST = 1 << 28  # bytes; kernels have a few hundred thousand
+_A_DAY = 86400.0  # seconds
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+config: Any = _config  # whose values numba sets from the environment
+_log = logging.getLogger("tauflow")
+
+
+class DamagedError(Exception):
+    """An entry is not what was written."""
+
+
+class KernelCache:
+    """The cache of one kernel, as numba's dispatchers ask for it.
+
+    Args:
+        function: the kernel.
+        sources: a digest of what it is compiled from, besides its own file.
+    """
+
+    def __init__(self, function: Callable[..., Any], sources: str) -> None:
+        assert function.__closure__ is None, "a kernel is what its source says"
+        code = function.__code__
+        self._stem = f"{Path(code.co_filename).stem}.{function.__name__}"
+        self._sources = (sources, _own_file(code.co_filename), code.co_firstlineno)
+
+    @property
+    def cache_path(self) -> str | None:
+        """The folder of the entries."""
+        folder = folder_of_kernels()
+        return None if folder is None else str(folder)
+
+    def has_entries(self, context: Any) -> bool:
+        """Whether some call of the kernel was compiled before."""
+        folder = folder_of_kernels()
+        return folder is not None and any(folder.glob(f"{self._family(context)}-*"))
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return the kernel compiled for a signature; ``None`` if it must be compiled."""
+        context.refresh()
+        place = self._place(signature, context)
+        if place is None:
+            return None
+        try:
+            content = read(place)
+            if content is None:
+                return None
+            return CompileResult._rebuild(context, *pickle.loads(content))
+        except Exception as error:  # of a pickle that another numba wrote, too
+            _forget(place, error)
+            return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep a compiled kernel."""
+        if compiled.library.has_dynamic_globals or compiled.lifted:
+            return  # holds addresses of this process
+        place = self._place(signature, compiled.target_context)
+        if place is None:
+            return
+        try:
+            write(place, dumps(compiled._reduce()))
+        except OSError as error:
+            _say_once(f"compiled kernels cannot be kept in {place.parent} ({error})")
+
+    def flush(self) -> None:
+        """Forget all entries of the kernel."""
+        folder = folder_of_kernels()
+        for place in () if folder is None else folder.glob(f"{self._stem}-*"):
+            with suppress(OSError):
+                place.unlink()
+
+    def _family(self, context: Any) -> str:
+        """Return what the names of all entries of this kernel begin with, on this machine."""
+        known = (
+            *self._sources,
+            numba.__version__,
+            llvmlite.__version__,
+            sys.implementation.cache_tag,
+            context.codegen().magic_tuple(),  # the processor
+            (config.BOUNDSCHECK, config.OPT, config.DEBUG_JIT),
+        )
+        return f"{self._stem}-{_digest(known)[:12]}"
+
+    def _place(self, signature: Any, context: Any) -> Path | None:
+        folder = folder_of_kernels()
+        if folder is None:
+            return None
+        return folder / f"{self._family(context)}-{_digest(signature)[:20]}"
+
+
+@cache
+def _own_file(path: str) -> str:
+    try:
+        return _CHECKSUM(Path(path).read_bytes()).hexdigest()
+    except OSError:  # in an archive, whose name and time must do
+        return f"{path} {numba.__file__}"
+
+
+def _digest(value: Any) -> str:
+    return _CHECKSUM(repr(value).encode()).hexdigest()
+
+
+def read(place: Path) -> bytes | None:
+    """Return what :func:`write` wrote; ``None`` if there is no entry.
+
+    Raises:
+        DamagedError: it is something else, or somebody else's.
+        OSError: it cannot be read.
+    """
+    # Neither a link nor a pipe is followed or waited for.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        opened = os.open(place, flags | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        return None
+    with open(opened, "rb") as file:
+        facts = os.fstat(opened)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
+            raise DamagedError("it is no file of a kernel")
+        if not _is_private(facts):
+            raise DamagedError("it is not the user's own, or others may write it")
+        content = file.read()
+    head = len(_MAGIC) + _CHECKSUM().digest_size
+    payload = content[head:]
+    if content[:head] != _MAGIC + _CHECKSUM(payload).digest():
+        raise DamagedError("its checksum is wrong")
+    return payload
+
+
+def write(place: Path, payload: bytes) -> None:
+    """Write an entry: all of it or, if the process is killed, nothing."""
+    number, name = tempfile.mkstemp(prefix=".unfinished-", dir=place.parent)  # private
+    try:
+        with open(number, "wb") as file:
+            file.write(_MAGIC + _CHECKSUM(payload).digest() + payload)
+        Path(name).replace(place)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _forget(place: Path, error: Exception) -> None:
+    """Delete an entry that cannot be used, and say so."""
+    why = str(error) or type(error).__name__
+    _log.warning("the compiled kernel %s cannot be used (%s); it is compiled again", place, why)
+    try:
+        if place.is_dir() and not place.is_symlink():
+            place.rmdir()
+        else:
+            place.unlink(missing_ok=True)
+    except OSError as refused:
+        _say_once(f"{place} cannot be deleted ({refused}); delete it, or every process compiles it")
+
+
+@cache
+def _say_once(what: str) -> None:
+    _log.warning("%s", what)
+
+
+@cache
+def folder_of_kernels() -> Path | None:
+    """Return the folder of the compiled kernels, made if need be; ``None`` if none can be used.
+
+    The first of these that is private, or can be made so: in the folder that ``NUMBA_CACHE_DIR``
+    names; beside the byte code of the library; in the user's cache.
+    """
+    refused = []
+    for folder in _candidates():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or not _is_private(facts):
+                refused.append(f"{folder} is not the user's own, or others may write it")
+                continue
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            if config.CACHE_DIR:  # nobody asked for the others
+                refused.append(f"{folder} cannot be written ({error})")
+            continue
+        if refused:
+            _say_once(f"compiled kernels are kept in {folder}, since {'; '.join(refused)}")
+        _tidy(folder)
+        return folder
+    why = "; ".join(refused) or "no folder for them can be written"
+    _say_once(f"kernels are compiled in every process, since {why}. Let NUMBA_CACHE_DIR name one")
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    here = Path(__file__).resolve().parent
+    if config.CACHE_DIR:
+        # Several installs may share it, which one of them may clear away.
+        yield Path(config.CACHE_DIR) / f"{_NAME}-{_digest(str(here))[:8]}"
+    else:
+        yield here / "__pycache__" / _NAME
+    yield Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
+
+
+def _is_private(facts: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True  # Windows gives a user's folders to the user
+    return facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+
+
+def _tidy(folder: Path) -> None:
+    """Delete what killed processes left."""
+    for place in itertools.islice(folder.glob(".unfinished-*"), 100):
+        with suppress(OSError):
+            if place.stat().st_mtime < time.time() - _A_DAY:
+                place.unlink()

@@ -1,0 +1,163 @@
+"""Compiled kernels on a disk that damages them, and written by several processes, some killed."""
+
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba")
+
+import cached_kernel
+from cached_kernel import fresh, right
+from guard import limits
+from mutate import mutate_bytes
+
+from tauflow.kernels import kernel_cache
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path))
+    kernel_cache.folder_of_kernels.cache_clear()
+    kernel_cache._say_once.cache_clear()
+    yield kernel_cache.folder_of_kernels()
+    kernel_cache.folder_of_kernels.cache_clear()
+
+
+def entry(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def make_folder(place: Path, content: bytes) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+def make_full_folder(place: Path, content: bytes) -> None:
+    make_folder(place, content)
+    (place / "file").write_text("kept")
+
+
+def make_pipe(place: Path, content: bytes) -> None:
+    place.unlink()
+    os.mkfifo(place)
+
+
+def make_link(place: Path, content: bytes) -> None:
+    other = place.parent.parent / "elsewhere"
+    other.write_bytes(content)
+    place.unlink()
+    place.symlink_to(other)
+
+
+def flip_one(place: Path, content: bytes) -> None:
+    spot = random.Random(len(content)).randrange(len(content))
+    place.write_bytes(content[:spot] + bytes([content[spot] ^ 1]) + content[spot + 1 :])
+
+
+DAMAGE = {
+    "empty": lambda place, content: place.write_bytes(b""),
+    "truncated": lambda place, content: place.write_bytes(content[: len(content) // 2]),
+    "zeroed": lambda place, content: place.write_bytes(bytes(len(content))),
+    "zeroed at the end": lambda place, content: place.write_bytes(content[:-512] + bytes(512)),
+    "flipped": flip_one,
+    "garbage": lambda place, content: place.write_bytes(random.Random(0).randbytes(len(content))),
+    "text": lambda place, content: place.write_text("not found\n"),
+    "other pickle": lambda place, content: kernel_cache.write(place, b"N."),
+    "folder": make_folder,
+    "full folder": make_full_folder,
+    "pipe": make_pipe,
+    "link": make_link,
+    "writable": lambda place, content: place.chmod(0o666),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_kernel_is_compiled_again(kind, folder, caplog):
+    assert right(fresh())
+    place = entry(folder)
+    DAMAGE[kind](place, place.read_bytes())
+    with caplog.at_level(logging.WARNING, logger="tauflow"):
+        again = fresh()
+        assert right(again)
+    assert not again.stats.cache_hits
+    (first, *others) = [record.getMessage() for record in caplog.records]
+    assert f"{place} cannot be used" in first
+    if kind == "full folder":  # not deleted: nobody knows whose it is
+        assert any("delete it" in message for message in others)
+        shutil.rmtree(place)
+        right(fresh())
+    caplog.clear()
+    third = fresh()
+    assert right(third)
+    assert third.stats.cache_hits
+    assert not caplog.records
+
+
+def test_a_kernel_of_random_damage_is_never_run(folder, tries):
+    assert right(fresh())
+    place = entry(folder)
+    whole = place.read_bytes()
+    payload = kernel_cache.read(place)
+    for seed in range(tries("damaged kernels", few=300, full=30_000)):
+        damaged = mutate_bytes(whole, random.Random(seed))
+        place.write_bytes(damaged)
+        try:
+            with limits(seconds=10):
+                found = kernel_cache.read(place)
+        except kernel_cache.DamagedError:
+            continue
+        assert found == payload, f"seed {seed}"
+        assert damaged == whole, f"seed {seed}"
+
+
+def test_random_damage_then_a_call(folder, tries):
+    assert right(fresh())
+    place = entry(folder)
+    whole = place.read_bytes()
+    for seed in range(tries("calls of damaged kernels", few=5, full=300)):
+        place.write_bytes(mutate_bytes(whole, random.Random(seed)))
+        assert right(fresh()), f"seed {seed}"
+
+
+def program(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that compiles, or takes what is there."""
+    return subprocess.Popen(
+        [sys.executable, cached_kernel.__file__],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_several_processes_on_an_empty_cache(tmp_path, tries):
+    for number in range(tries("races on an empty kernel cache", few=1, full=10)):
+        folder = tmp_path / str(number)
+        running = [program(folder) for _ in range(3)]
+        said = [process.communicate(timeout=300)[1] for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0], said
+        assert said == ["", "", ""]
+        assert len(list(next(folder.iterdir()).iterdir())) == 1
+
+
+def test_processes_killed_while_they_compile(tmp_path, tries):
+    random_ = random.Random(0)
+    for number in range(tries("kills while compiling", few=1, full=30)):
+        folder = tmp_path / str(number)
+        killed = program(folder)
+        killed.stdout.readline()  # it begins to compile
+        time.sleep(random_.uniform(0, 0.6))
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        after = program(folder)
+        _, said = after.communicate(timeout=300)
+        assert (after.returncode, said) == (0, ""), f"try {number}: {said}"

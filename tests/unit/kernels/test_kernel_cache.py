@@ -1,0 +1,167 @@
+"""Where compiled kernels are kept, and whose entries are read."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from tauflow.kernels import kernel_cache
+from tauflow.kernels.numba_math import kernel
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
+
+
+@pytest.fixture(autouse=True)
+def named(tmp_path, monkeypatch):
+    """Name a folder for the cache, and give the user a home."""
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path / "named"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(
+        kernel_cache.appdirs, "user_cache_dir", lambda name, _: str(tmp_path / "home" / name)
+    )
+    for known in (kernel_cache.folder_of_kernels, kernel_cache._say_once):
+        known.cache_clear()
+    yield tmp_path
+    for known in (kernel_cache.folder_of_kernels, kernel_cache._say_once):
+        known.cache_clear()
+
+
+def doubled():
+    def double(values):
+        return values * 2
+
+    compiled = kernel(double)
+    assert (compiled(np.ones(2, np.float32)) == 2).all()
+    return compiled
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_second_process_finds_the_kernel(named):
+    first, second = doubled(), doubled()
+    assert not first.stats.cache_hits
+    assert second.stats.cache_hits
+    folder = kernel_cache.folder_of_kernels()
+    assert folder.is_relative_to(named / "named")
+    assert first.stats.cache_path == str(folder)
+    assert first._cache.has_entries(first.targetctx)
+    first._cache.flush()
+    assert not first._cache.has_entries(first.targetctx)
+
+
+@needs_owners
+def test_folder_and_entries_are_private(named):
+    before = os.umask(0)
+    try:
+        doubled()
+    finally:
+        os.umask(before)
+    folder = kernel_cache.folder_of_kernels()
+    assert mode(folder) == 0o700
+    assert [mode(path) for path in folder.iterdir()] == [0o600]
+
+
+@needs_owners
+@pytest.mark.parametrize("others", [0o770, 0o702])
+def test_a_folder_that_others_may_write_is_not_used(named, others, caplog):
+    bad = kernel_cache.folder_of_kernels()
+    kernel_cache.folder_of_kernels.cache_clear()
+    bad.chmod(others)
+    doubled()
+    doubled()
+    folder = kernel_cache.folder_of_kernels()
+    assert folder == named / "home" / "tauflow" / "kernels"
+    (record,) = caplog.records
+    assert f"kept in {folder}, since {bad} is not the user's own, or others" in record.getMessage()
+
+
+def test_a_link_is_no_folder_of_ours(named):
+    place = kernel_cache.folder_of_kernels()
+    kernel_cache.folder_of_kernels.cache_clear()
+    place.rmdir()
+    (named / "elsewhere").mkdir(mode=0o700)
+    place.symlink_to(named / "elsewhere")
+    assert kernel_cache.folder_of_kernels() == named / "home" / "tauflow" / "kernels"
+
+
+@needs_owners
+def test_without_a_folder_of_ones_own_every_process_compiles(monkeypatch, caplog):
+    monkeypatch.setattr(kernel_cache.os, "geteuid", lambda: 12345)
+    assert doubled().stats.cache_path is None
+    assert not doubled().stats.cache_hits
+    (record,) = caplog.records
+    assert "kernels are compiled in every process" in record.getMessage()
+    assert "Let NUMBA_CACHE_DIR name one" in record.getMessage()
+
+
+def test_a_named_folder_that_cannot_be_written_is_named(named, monkeypatch, caplog):
+    (named / "file").write_text("")
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(named / "file"))
+    doubled()
+    (record,) = caplog.records
+    assert str(named / "file") in record.getMessage()
+    assert doubled().stats.cache_hits
+
+
+def test_a_full_disk_costs_time_only(monkeypatch, caplog):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kernel_cache, "write", full)
+    doubled()
+    doubled()
+    (record,) = caplog.records
+    assert "compiled kernels cannot be kept in" in record.getMessage()
+    assert "No space left" in record.getMessage()
+
+
+class Trap:
+    """A pickle that runs a program of its writer."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.place),)
+
+
+@needs_owners
+def test_an_entry_that_others_may_write_is_not_unpickled(named, caplog):
+    compiled = doubled()
+    (entry,) = kernel_cache.folder_of_kernels().iterdir()
+    kernel_cache.write(entry, pickle.dumps(Trap(named / "sprung")))
+    entry.chmod(0o606)
+    doubled()
+    assert not (named / "sprung").exists()
+    assert "not the user's own" in caplog.text
+    kernel_cache.write(entry, pickle.dumps(Trap(named / "sprung")))  # the user's own is trusted
+    doubled()
+    assert (named / "sprung").exists()
+    assert compiled.stats.cache_path == str(entry.parent)
+
+
+def test_what_a_kernel_is_made_of_is_in_its_name(named, monkeypatch):
+    names = set()
+    for sources, checked in [("a", None), ("b", None), ("b", 1)]:
+        monkeypatch.setattr(kernel_cache.config, "BOUNDSCHECK", checked)
+        compiled = doubled()
+        family = kernel_cache.KernelCache(compiled.py_func, sources)._family(compiled.targetctx)
+        names.add(family)
+    assert len(names) == 3
+
+
+def test_unfinished_entries_are_cleared_away_after_a_day(named):
+    folder = kernel_cache.folder_of_kernels()
+    kernel_cache.folder_of_kernels.cache_clear()
+    for name, age in [("old", 2 * 86400), ("new", 0)]:
+        path = folder / f".unfinished-{name}"
+        path.write_bytes(b"")
+        os.utime(path, (path.stat().st_mtime - age,) * 2)
+    kernel_cache.folder_of_kernels()
+    assert [path.name for path in folder.iterdir()] == [".unfinished-new"]
