@@ -2,7 +2,9 @@
 
 The system gives large blocks back as soon as they are free, and fills the next one with zeros, page
 by page, which takes a tenth of a training step. Blocks are therefore kept when the tensors on them
-are gone, up to :data:`KEPT_BYTES` in all.
+are gone: twice as much as was lately in use at once, and no more than :data:`KEPT_BYTES`. Sizes are
+rounded up to a few, so that batches of varying lengths share blocks. :func:`release` gives all of
+them back.
 """
 
 import math
@@ -20,7 +22,10 @@ KEPT_BYTES = 1 << 30
 """Bytes kept for reuse at most."""
 
 _LEAST_BYTES = 1 << 20  # smaller blocks are cheap to get from the system
-_WASTE = 1.25  # a block serves sizes down to this part of its own
+_UNIT = _LEAST_BYTES // 4  # floats of the smallest block
+_WASTE = 1.25  # a block is at most so many times as large as asked for
+_SPARE = 2.0  # kept, in units of what was in use at once
+_FADING = 0.99  # of what was in use at once, with every block taken
 
 Block = NDArray[np.float32]
 
@@ -42,18 +47,43 @@ def empty(*shape: int) -> Tensor:
 
 def release() -> None:
     """Give all kept memory back to the system."""
+    global _most
     with _lock:
-        _returned.clear()
+        _collect()
         _free.clear()
+        _most = 0.0
+
+
+_used = 0
+_most = 0.0
+"""Bytes in use, and the most of late."""
 
 
 def _take(size: int) -> Block:
+    global _used, _most
     with _lock:
-        while _returned:
-            _free.append(_returned.popleft())
-        while sum(block.nbytes for block in _free) > KEPT_BYTES:
-            _free.pop(0)
+        _collect()
         fitting = [i for i, block in enumerate(_free) if size <= block.size <= _WASTE * size]
-        if fitting:
-            return _free.pop(min(fitting, key=lambda i: _free[i].size))
-    return np.empty(size, np.float32)
+        found = _free.pop(min(fitting, key=lambda i: _free[i].size)) if fitting else None
+        block = np.empty(_rounded(size), np.float32) if found is None else found
+        _used += block.nbytes
+        _most = max(_used, _FADING * _most)
+        kept = sum(block.nbytes for block in _free)
+        while kept > min(KEPT_BYTES, _SPARE * _most):
+            kept -= _free.pop(0).nbytes
+    return block
+
+
+def _collect() -> None:
+    """Take in what the garbage collector returned."""
+    global _used
+    while _returned:
+        block = _returned.popleft()
+        _used -= block.nbytes
+        _free.append(block)
+
+
+def _rounded(size: int) -> int:
+    """Return the next size of blocks, of which there are about three from one power of 2 on."""
+    steps = math.ceil(math.log(size / _UNIT, _WASTE)) if size > _UNIT else 0
+    return max(size, math.floor(_UNIT * _WASTE**steps))

@@ -1,5 +1,6 @@
 """Large blocks of memory come back when the tensors on them are gone, and not before."""
 
+import random
 import threading
 
 import pytest
@@ -52,6 +53,61 @@ def test_no_more_than_the_limit_is_kept(monkeypatch):
     del blocks
     workspace.empty(LARGE)
     assert sum(block.nbytes for block in workspace._free) <= 3 * workspace._LEAST_BYTES
+
+
+def kept() -> int:
+    return sum(block.nbytes for block in (*workspace._free, *workspace._returned))
+
+
+def test_what_is_kept_is_bounded_by_what_is_used():
+    """Batches of varying sizes would otherwise fill the pool up to its limit."""
+    random_ = random.Random(0)
+    most = 0
+    for _ in range(400):
+        blocks = [workspace.empty(random_.randint(LARGE, 8 * LARGE)) for _ in range(3)]
+        most = max(most, workspace._used)
+        del blocks
+        assert kept() <= 3 * most
+    assert kept() > 0
+
+
+def test_similar_sizes_share_blocks():
+    random_ = random.Random(0)
+    places = set()
+    for _ in range(200):
+        places.add(workspace.empty(random_.randint(4 * LARGE, 6 * LARGE)).data_ptr())
+    assert len(places) <= 4
+
+
+def test_a_block_is_little_larger_than_asked_for():
+    random_ = random.Random(0)
+    for _ in range(1000):
+        size = random_.randint(LARGE, 100 * LARGE)
+        assert size <= workspace._rounded(size) <= workspace._WASTE * size
+    assert workspace._rounded(LARGE) == LARGE
+
+
+def test_one_large_batch_is_forgotten():
+    large = workspace.empty(64 * LARGE)
+    del large
+    for _ in range(500):
+        workspace.empty(LARGE)
+    assert kept() <= 3 * LARGE * 4
+
+
+def test_all_of_it_is_given_back():
+    blocks = [workspace.empty(LARGE) for _ in range(4)]
+    used = blocks.pop().fill_(3.0)
+    del blocks
+    assert kept() == 3 * LARGE * 4
+    tauflow.kernels.release_memory()
+    assert kept() == 0
+    assert (used == 3.0).all()
+    del used
+    assert kept() == LARGE * 4
+    tauflow.kernels.release_memory()
+    assert kept() == 0
+    assert workspace._used == 0
 
 
 def test_threads_never_share_a_block():
