@@ -6,6 +6,7 @@ from tauflow.experiments import Point, Search, table
 from tauflow.experiments.grid import show
 from tauflow.experiments.survey import Survey
 from tauflow.experiments.survey_report import facts, summary
+from tauflow.plain_text import visible
 
 from .output import print_table, say
 
@@ -53,7 +54,7 @@ def _cells(point: Point, names: list[str], found: Search) -> list[str]:
 def print_survey(found: Survey) -> None:
     """Print one line for every table with results; the reports hold the rest."""
     for text in found.warnings:
-        print(f"warning: {text}", file=sys.stderr)
+        print(visible(f"warning: {text}"), file=sys.stderr)
     print_table(
         ("table", "results"),
         [(one.experiment.name, summary(one)) for one in found.tables],

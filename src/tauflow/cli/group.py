@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tauflow.errors import TauflowError
+from tauflow.plain_text import visible
 
 _TRACEBACK = "--traceback"
 
@@ -33,13 +34,13 @@ class TauflowGroup(TyperGroup):
             if ctx.params.get("traceback") or os.environ.get("TAUFLOW_DEBUG", "0") not in ("", "0"):
                 traceback.print_exc()
             else:
-                typer.echo(f"tauflow: {error}", err=True)
+                typer.echo(visible(f"tauflow: {error}"), err=True)
             raise SystemExit(1) from error
         except OSError as error:  # a folder that cannot be written, a full disk
             if error.errno in (None, errno.EPIPE):
                 raise
             where = "" if error.filename is None else f": {error.filename}"
-            typer.echo(f"tauflow: {error.strerror}{where}", err=True)
+            typer.echo(visible(f"tauflow: {error.strerror}{where}"), err=True)
             raise SystemExit(1) from error
         except KeyboardInterrupt:
             typer.echo(f"\nStopped. {how_to_continue(sys.argv[1:])}", err=True)

@@ -14,6 +14,7 @@ from tauflow.experiments.results import RunRecord
 from tauflow.experiments.schedule import Outcome
 from tauflow.experiments.task import TaskRun
 from tauflow.experiments.timespan import duration
+from tauflow.plain_text import visible
 
 _FILE_WIDTH = 140
 UNFINISHED = 75
@@ -21,8 +22,8 @@ UNFINISHED = 75
 
 
 def say(text: str) -> None:
-    """Print a line as it is, at once."""
-    print(text, flush=True)
+    """Print a line as it is, at once; of what steers a terminal, a sign in its place."""
+    print(visible(text), flush=True)
 
 
 def print_table(
@@ -45,13 +46,13 @@ def print_table(
         whole: positions of the columns never to fold, however narrow the terminal.
     """
     right, unfolded = set(numbers), set(whole)
-    drawn = Table(title=title, title_justify="left")
+    drawn = Table(title=title and visible(title), title_justify="left")
     for position, header in enumerate(headers):
         justify: JustifyMethod = "right" if position in right else "left"
         keep = position in unfolded
         drawn.add_column(header, justify=justify, no_wrap=keep, overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(visible, row))
     # A file or a pipe has no width of its own; the default of 80 would fold most tables.
     Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False).print(drawn)
     if caption:
@@ -97,7 +98,7 @@ def print_run(run: TaskRun) -> None:
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:
     """Print the scores of one run."""
     scores = [table.show_number(value, record.metric) for value in (record.valid, record.test)]
-    rows = [[record.row, *scores, f"{record.parameters:,}"]]
+    rows = [[record.row, *scores, table.show_count(record.parameters)]]
     rows += [[n, "–", table.show_number(value, record.metric), "0"] for n, value in baselines]
     print_table(
         RUN_HEADERS,
@@ -124,7 +125,8 @@ def end_with(outcome: Outcome) -> None:
         SystemExit: with 75 if the budget left runs over, else with 1 if a run failed.
     """
     for record in outcome.failures:
-        print(f"{record.row}, seed {record.seed} failed: {record.error}", file=sys.stderr)
+        told = f"{record.row}, seed {record.seed} failed: {record.error}"
+        print(visible(told), file=sys.stderr)
     if outcome.unfinished:
         print(outcome.what_is_left(), file=sys.stderr)
         raise SystemExit(UNFINISHED)

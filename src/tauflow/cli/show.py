@@ -1,6 +1,5 @@
 """Show a run or a table again, from what is on disk."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from tauflow.experiments.report import write_grid_reports
 from tauflow.experiments.reproduce import other_lengths
 from tauflow.experiments.run import RECORD_FILE
 from tauflow.experiments.task import REPORT_FILE
+from tauflow.plain_json import read_json
 from tauflow.registry import nearest
 
 from .output import print_grid, print_record, print_reports, print_table, say
@@ -56,10 +56,11 @@ def _show_run(directory: Path) -> None:
         _show_unfinished(directory)
         return
     try:
-        found = RunRecord.from_json(record.read_text(encoding="utf-8"))
-    except (ValueError, TypeError) as error:
+        found = RunRecord.from_json(record.read_text(encoding="utf-8", errors="replace"))
+    except ValueError as error:
         raise CheckpointError(
-            f"{record} is damaged. Delete it and give the run's command again, with --resume."
+            f"{record} is damaged: {error}. Delete it and give the run's command again, with "
+            "--resume."
         ) from error
     print_record(found)
     rows = [
@@ -76,10 +77,10 @@ def _show_run(directory: Path) -> None:
 def _show_unfinished(directory: Path) -> None:
     """Say how far a run came that was stopped or still runs."""
     log = directory / "log.jsonl"
-    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    lines = log.read_bytes().splitlines() if log.is_file() else []
     file = directory / "run.json"
     try:
-        planned = json.loads(file.read_text(encoding="utf-8"))["recipe"]["epochs"]
+        planned = int(read_json(file.read_bytes())["recipe"]["epochs"])
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
             f"{file} is damaged. Restore it from a copy, or delete {directory} and train anew."
@@ -87,7 +88,8 @@ def _show_unfinished(directory: Path) -> None:
     say(f"{directory} is not finished: {len(lines)} of {planned} epochs.")
     trouble = directory / "error.txt"
     if trouble.is_file():
-        say(f"It failed: {trouble.read_text(encoding='utf-8').strip().splitlines()[-1]}")
+        told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        say(f"It failed: {told[-1] if told else 'without a word'}")
     say("Give its command again to continue; 'tauflow run' needs --resume for that.")
 
 

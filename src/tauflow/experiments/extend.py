@@ -1,7 +1,6 @@
 """Begin a run where the same run with fewer epochs ended."""
 
 import glob
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.plain_json import read_json
 from tauflow.tensorfile import write_atomically
 from tauflow.training.checkpoint import read_checkpoint
 from tauflow.training.run_directory import fingerprint, owned
@@ -63,7 +63,7 @@ def _neighbours(job: Job, target: Path) -> list[Path]:
 def _epochs(job: Job, path: Path) -> int:
     """Return the length of the run in a directory if it is this one cut short, else 0."""
     try:
-        epochs = json.loads((path / "run.json").read_bytes())["recipe"]["epochs"]
+        epochs = read_json((path / "run.json").read_bytes())["recipe"]["epochs"]
     except (OSError, ValueError, KeyError, TypeError):
         return 0
     if not isinstance(epochs, int) or not 1 <= epochs < job.recipe.epochs:
@@ -86,4 +86,4 @@ def _fits(path: Path, prints: dict[str, str | None]) -> bool:
         read_checkpoint(path / "last.safetensors")
     except (OSError, CheckpointError):
         return False
-    return bool(json.loads((path / "run.json").read_bytes()).get("fingerprint") == prints)
+    return bool(read_json((path / "run.json").read_bytes()).get("fingerprint") == prints)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tauflow.palette import BLUE, GREY, INK, ORANGE, styled
+from tauflow.plain_text import visible
 from tauflow.training.metrics import METRICS
 
 from .results import RunRecord
@@ -103,9 +104,9 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
                     label="prediction",
                 )
             grid[0, column].set_title(f"test sequence {drawn.number}")
-            grid[-1, column].set_xlabel(f"time of the newest input, {time_unit}")
+            grid[-1, column].set_xlabel(visible(f"time of the newest input, {time_unit}"))
         for feature in range(features):
-            grid[feature, 0].set_ylabel(names[feature])
+            grid[feature, 0].set_ylabel(visible(names[feature]))
         shared_legend(canvas, [grid[0, 0]])
         uri = uri_of(canvas)
     return Picture("Predictions against truth", "", uri)
@@ -139,7 +140,7 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
         if panel.spread:
             half = scale * panel.spread
             axes.axhspan(level - half, level + half, color=GREY, alpha=0.25, linewidth=0)
-    axes.set_title(panel.title)
+    axes.set_title(visible(panel.title))
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if not METRICS[metric].higher_is_better:
@@ -193,4 +194,5 @@ def uri_of(canvas: "Canvas") -> str:
     """Return a figure as the data URI of an SVG; one figure always gives the same bytes."""
     file = io.BytesIO()
     canvas.savefig(file, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode()
+    svg = visible(file.getvalue().decode()).encode()  # texts stand in its comments
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()

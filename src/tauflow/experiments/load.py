@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
+from tauflow.plain_json import DEEPEST, check_depth
 from tauflow.registry import nearest
 
 from .parse import experiment_from_dict
@@ -47,7 +48,7 @@ def load_experiment(name: str | Path) -> Experiment:
         )
     packaged = resources.files("tauflow.experiments") / "specs" / f"{name}.toml"
     where = f"{name}.toml"
-    return experiment_from_dict(_parse(packaged.read_text(encoding="utf-8"), where), where)
+    return experiment_from_dict(_parse(packaged.read_bytes(), where), where)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -55,18 +56,29 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
     Raises:
         DataNotFoundError: there is no such file.
-        SpecificationError: the file is not TOML.
+        SpecificationError: the file is not TOML in UTF-8.
     """
     file = Path(path)
     if not file.is_file():
         raise DataNotFoundError(f"there is no specification file {file}; check the path.")
-    return _parse(file.read_text(encoding="utf-8"), str(file))
+    return _parse(file.read_bytes(), str(file))
 
 
-def _parse(text: str, where: str) -> dict[str, Any]:
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SpecificationError(
+            f"{where} is not text in UTF-8 ({error}). Save it as UTF-8."
+        ) from error
     try:
         content: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        check_depth(content)
+    except RecursionError as error:
+        raise SpecificationError(
+            f"{where}: it is nested more deeply than {DEEPEST} levels. Correct it."
+        ) from error
+    except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
         raise SpecificationError(
             f"{where} is not valid TOML: {error}. Correct that line."
         ) from error

@@ -1,13 +1,13 @@
 """How far the jobs of a command are, read from their logs, and how long the rest may take."""
 
 import heapq
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tauflow.forks import Lock
+from tauflow.plain_json import read_json
 
 from .attempt import MARKER
 from .results import DONE, RunRecord
@@ -66,16 +66,19 @@ class Outlook:
             changed = (state.st_mtime_ns, state.st_size)
             if self._read.get(key) == changed:
                 return
-            lines = log.read_text(encoding="utf-8").splitlines()
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:  # not begun
             return
         self._read[key] = changed
         rows = []
         for line in lines:
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:  # being written
+                row = read_json(line)
+            except ValueError:  # being written
                 break
+            if not isinstance(row, dict) or not isinstance(row.get("seconds"), float):
+                break
+            rows.append(row)
         self._rows[key] = rows
 
     def end(self, key: str) -> None:
@@ -99,7 +102,7 @@ class Outlook:
 
     def _is_marked(self, marker: Path) -> bool:
         try:
-            return marker.read_text(encoding="utf-8") == self.token
+            return marker.read_bytes() == self.token.encode()
         except OSError:
             return False
 

@@ -1,11 +1,14 @@
 """Make experiments from plain dictionaries, as specification files hold them, and refuse typos."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
 from tauflow.errors import SpecificationError, TauflowError
+from tauflow.option_types import shown
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
@@ -39,6 +42,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
     **dict.fromkeys(("row", "part", "parts", "notes"), (list,)),
 }
+_ITEMS: dict[str, type] = {
+    **dict.fromkeys(("row", "part", "at", "recipes", "sweep", "search"), dict),
+    **dict.fromkeys(("parts", "notes"), str),
+}
+"""What the lists and tables of these names hold; of a search also ``options`` of the data."""
+_LARGEST = 1e100
+"""No published number is beyond it."""
+_MOST = 1000
+"""A sweep or a search makes no more rows or settings than these."""
 
 
 def experiment_from_dict(table: Table, where: str) -> Experiment:
@@ -69,14 +81,14 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     check_keys(where, table, _EXPERIMENT_KEYS)
     check_types(where, table)
     require_keys(where, table, ("name", "title", "source", "seeds", "row"))
+    _check_head(where, table)
     for entry in table["row"]:
         check_keys(_place(entry, where), entry, _ROW_KEYS)
         check_types(_place(entry, where), entry)
     entries = [_complete(entry, table, where) for entry in table["row"]]
     rows = [row for entry in entries for row in _rows(entry, table, where)]
-    names = [row.name for row in rows]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(row.name for row in rows).items():
+        if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
     return Experiment(
         **{key: table[key] for key in ("name", "title", "source", "seeds")},
@@ -85,6 +97,21 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
         notes=tuple(table.get("notes", ())),
         command=table.get("command"),
     )
+
+
+def _check_head(where: str, table: Table) -> None:
+    """Refuse a name that cannot be a file's, and impossible numbers."""
+    name = table["name"]
+    if not name.isprintable() or not name.strip(" .") or set(name) & set("/\\:"):
+        raise SpecificationError(
+            f"{where}: name = {name!r} cannot name the files of results. Use letters, digits and "
+            "hyphens."
+        )
+    for key, least, most in (("seeds", 0 if "command" in table else 1, _MOST), ("ddof", 0, 1)):
+        if not least <= table.get(key, least) <= most:
+            raise SpecificationError(
+                f"{where}: {key} must be from {least} to {most}, got {table[key]}."
+            )
 
 
 def check_keys(where: str, given: Table, known: Iterable[str]) -> None:
@@ -103,7 +130,16 @@ def check_types(where: str, given: Table) -> None:
         types = _TYPES.get(key)
         if types and (not isinstance(value, types) or isinstance(value, bool)):
             expected = " or ".join(kind.__name__ for kind in types)
-            raise SpecificationError(f"{where}: {key} must be a {expected}, got {value!r}.")
+            raise SpecificationError(f"{where}: {key} must be a {expected}, got {shown(value)}.")
+        if types == _NUMBER and not abs(value) <= _LARGEST:
+            raise SpecificationError(f"{where}: {key} must be a finite number, got {shown(value)}.")
+        if key in _ITEMS:
+            for item in value.values() if isinstance(value, dict) else value:
+                if not isinstance(item, _ITEMS[key]):
+                    raise SpecificationError(
+                        f"{where}: {key} must hold a {_ITEMS[key].__name__} in each place, got "
+                        f"{shown(item)}."
+                    )
 
 
 def require_keys(where: str, given: Table, needed: Iterable[str]) -> None:
@@ -268,6 +304,11 @@ def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
     for _, key, values in lists:
         if not isinstance(values, list) or not values:
             raise SpecificationError(f"{where}: {key} must be a list of values, got {values!r}.")
+    if math.prod(len(values) for _, _, values in lists) > _MOST:
+        keys = ", ".join(key for _, key, _ in lists)
+        raise SpecificationError(
+            f"{where}: there are more than {_MOST} combinations of {keys}. Leave some values out."
+        )
     found = []
     for values in product(*(values for _, _, values in lists)):
         combination: dict[str, dict[str, Any]] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tauflow.data.card import DatasetCard
 from tauflow.errors import TauflowError
+from tauflow.plain_text import visible
 from tauflow.tensorfile import write_atomically
 from tauflow.training.metrics import METRICS
 
@@ -90,7 +91,7 @@ def write_grid_reports(
     """
     results_dir.mkdir(parents=True, exist_ok=True)
     markdown = results_dir / f"{grid.stem}.md"
-    write_atomically(markdown, grid_markdown(grid).encode())
+    write_atomically(markdown, visible(grid_markdown(grid)).encode())
     html = results_dir / f"{grid.stem}.html"
     write_page(_grid_page(grid, runs_dir, data_dir), html)
     return markdown, html
@@ -199,7 +200,7 @@ def feature_names(card: DatasetCard, count: int) -> list[str]:
 
 def write_page(page: Page, path: Path) -> None:
     """Write a report as one HTML file that needs nothing else."""
-    write_atomically(path, template("report.html.j2").render(page=page).encode())
+    write_atomically(path, visible(template("report.html.j2").render(page=page)).encode())
 
 
 @cache
@@ -249,8 +250,8 @@ def environment_of(records: Sequence[RunRecord]) -> Pairs:
         }
         for key, value in found.items():
             values = facts.setdefault(key, [])
-            if value and value not in values:
-                values.append(value)
+            if value and str(value) not in values:
+                values.append(str(value))
     return [(key, "; ".join(values)) for key, values in facts.items() if values]
 
 
@@ -277,7 +278,7 @@ def run_page(
     ours = [
         record.row,
         *(table.show_number(value, metric) for value in (record.valid, record.test)),
-        f"{record.parameters:,}",
+        table.show_count(record.parameters),
     ]
     rows = [PageRow(ours, kind="ours")]
     rows += [PageRow([n, "–", table.show_number(v, metric), "0"]) for n, v in baselines]
@@ -293,7 +294,7 @@ def run_page(
         environment=environment_of([record]),
         tiles=[
             (f"test {table.unit(metric)}", table.show_number(record.test, metric)),
-            ("parameters", f"{record.parameters:,}"),
+            ("parameters", table.show_count(record.parameters)),
             ("training time", duration(record.seconds or 0.0)),
             ("epochs", str(record.epochs)),
         ],

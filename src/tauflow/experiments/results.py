@@ -18,7 +18,9 @@ import numpy
 import torch
 
 from tauflow.errors import DataError
+from tauflow.plain_json import read_json
 
+from .record_check import check_record
 from .timespan import duration
 
 DONE = "done"
@@ -98,8 +100,18 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, line: str) -> "RunRecord":
-        """Read a record back."""
-        values = json.loads(line)
+        """Read a record back.
+
+        Raises:
+            json.JSONDecodeError: the line is no JSON, as one that is torn.
+            DataError: it is, but not a record.
+        """
+        try:
+            values = check_record(cls, read_json(line))
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:
+            raise DataError(str(error)) from error
         return cls(**{**values, "history": tuple(values.get("history", ()))})
 
 
@@ -221,7 +233,7 @@ def read(path: Path) -> tuple[list[RunRecord], list[str]]:
                 f"{path}, line {number} is torn (a program was stopped while writing it); "
                 "it is left out, and its run counts as not done."
             )
-        except TypeError as error:
+        except DataError as error:
             raise DataError(
                 f"{path}, line {number} is not a run record: {error}. Remove the line, "
                 "or read the file with the version of tauflow that wrote it."

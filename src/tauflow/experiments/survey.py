@@ -258,9 +258,13 @@ def _is_floor(row: Row) -> bool:
 
 def _progress(record: RunRecord) -> str:
     """Say what training had come to when it ended."""
-    first, last = record.history[0], record.history[-1]
-    texts = [f"{row['train_loss']:.3g} in epoch {row['epoch']}" for row in (first, last)]
-    return f"Training loss {', '.join(texts)}."
+    ends = record.history[:1] + record.history[-1:]
+    texts = [f"{_loss(row['train_loss'])} in epoch {row['epoch']}" for row in ends]
+    return f"Training loss {', '.join(texts) or 'not known'}."
+
+
+def _loss(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3g}"
 
 
 def _judge(row: Row, ours: float) -> tuple[float | None, str]:

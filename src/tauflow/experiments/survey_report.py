@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tauflow.plain_text import visible
 from tauflow.tensorfile import write_atomically
 
 from . import table
@@ -61,8 +62,8 @@ def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
         Paths of the Markdown and of the HTML file.
     """
     markdown, page = results_dir / REPORT, results_dir / PAGE
-    write_atomically(markdown, survey_markdown(found).encode())
-    write_atomically(page, survey_page(found).encode())
+    write_atomically(markdown, visible(survey_markdown(found)).encode())
+    write_atomically(page, visible(survey_page(found)).encode())
     return markdown, page
 
 

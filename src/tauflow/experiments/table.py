@@ -76,7 +76,7 @@ def summarise(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, None
-    squares = sum((value - mean) ** 2 for value in values)
+    squares = sum((value - mean) * (value - mean) for value in values)
     return mean, math.sqrt(squares / (len(values) - ddof))
 
 
@@ -107,13 +107,23 @@ def show_number(value: float | None, metric: str) -> str:
     return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
 
 
+def show_count(count: int | None) -> str:
+    """Format a number of parameters."""
+    return _NONE if count is None else f"{count:,}"
+
+
+def scale_of(metric: str) -> float:
+    """Return by what a score is multiplied to be shown: 100 where that is in per cent."""
+    return 100.0 if metric in FRACTIONS else 1.0
+
+
 def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> str:
     """Format ``mean ± std (n)``, with decimals enough to see the deviation."""
     text = show_number(mean, metric)
-    if std is not None and "e" in text:
+    if std is not None and ("e" in text or not math.isfinite(scale_of(metric) * std)):
         text += f" ± {std:.2g}"
     elif std is not None:
-        scale = 100.0 if metric in FRACTIONS else 1.0
+        scale = scale_of(metric)
         decimals = len(text.partition(".")[2])
         if std > 0:  # two more are enough: beyond, the deviation is nothing beside the mean
             decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(scale * std))))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.plain_text import control_character
 from tauflow.registry import nearest
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
@@ -131,8 +132,19 @@ class Sheet:
         return cells
 
     def texts(self, column: str) -> list[str]:
-        """Return a column as text; what a cell without a value gives is undefined."""
-        return [str(value) for value in self.cells(column)]
+        """Return a column as text; what a cell without a value gives is undefined.
+
+        Raises:
+            DataError: a cell holds a control character: names are drawn and printed.
+        """
+        texts = [str(value) for value in self.cells(column)]
+        for text in dict.fromkeys(texts):
+            if character := control_character(text):
+                raise DataError(
+                    f"{self.cell(texts.index(text), column)} holds {text[:SHOWN]!r}, with the "
+                    f"control character {character!r}. Remove it: ids and classes are names."
+                )
+        return texts
 
     def _no_number(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
@@ -243,7 +255,13 @@ def _masked(values: Any) -> NDArray[Any]:
 
 
 def check_unique(where: str, names: Sequence[str]) -> None:
-    """Raise :class:`ArgumentError` if two columns have one name."""
+    """Raise :class:`ArgumentError` if two columns have one name, or one that cannot be printed."""
+    for name in names:
+        if character := control_character(name):
+            raise ArgumentError(
+                f"{where}: the column {name[:SHOWN]!r} has the control character {character!r} in "
+                "its name. Remove it."
+            )
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise ArgumentError(

@@ -96,7 +96,11 @@ def read_target(sheet: Sheet, column: str, task: str) -> Target:
     every = sheet.cells(column)
     cells = [every[row] for row in known]
     keys = np.empty(len(cells), object)  # which holds whole numbers of any size
-    keys[:] = [_key(cell, kind) for cell in cells]
+    if kind == "texts":
+        every = sheet.texts(column)
+        keys[:] = [every[row] for row in known]
+    else:
+        keys[:] = [_key(cell, kind) for cell in cells]
     different, codes = np.unique(keys, return_inverse=True)
     if len(different) < 2:
         raise DataError(
@@ -108,10 +112,8 @@ def read_target(sheet: Sheet, column: str, task: str) -> Target:
     return Target(found, ~missing, tuple(_class_name(value, kind) for value in different))
 
 
-def _key(cell: Any, kind: str) -> str | float | None:
-    """Return what tells a cell's class from the others."""
-    if kind == "texts":
-        return str(cell)
+def _key(cell: Any, kind: str) -> float | None:
+    """Return what tells the class of a cell that is no text from the others."""
     return truth(cell) if kind == "truth values" else exact_number(cell)
 
 
