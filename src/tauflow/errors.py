@@ -50,7 +50,7 @@ class DiskFullError(TauflowError, OSError):
 
 
 class NonFiniteError(TauflowError, ArithmeticError):
-    """Training met a loss or a parameter that is NaN or infinite."""
+    """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
 
 
 class CheckpointError(TauflowError, RuntimeError):

@@ -1,5 +1,6 @@
 """What a cell is: how a state flows over one gap of time while its input is held."""
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -89,6 +90,15 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
         :func:`tauflow.analysis.find_fixed_points` can tell the two apart by this.
         """
         return torch.ones_like(h)
+
+    def stable_gap(self) -> float:
+        """Return the longest gap that fixed explicit steps follow without blowing up.
+
+        That is the number of steps times the length of the solver's interval of stability, over the
+        largest rate at which the present parameters let a state decay. Beyond it, states may grow
+        at every sample until they overflow. Infinite for cells that take no such steps.
+        """
+        return math.inf
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return what the cell emits in a state; the hidden part by default."""

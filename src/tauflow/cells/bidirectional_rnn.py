@@ -23,7 +23,8 @@ class BidirectionalRNNCell(AbstractHoistedCell):
 
     The links between the two run in both directions; nothing runs backwards in time. For that, run
     any cell with ``bidirectional=True``. The LSTM is told the gap as a feature, the CT-RNN flows
-    over it. The state is [h; q; c], (B, 3 N).
+    over it, in steps that are stable up to a gap of 2 ``substeps`` / ``damping``, 8 by default
+    (:meth:`stable_gap`). The state is [h; q; c], (B, 3 N).
 
     Parameters: 5 D N + 10 N^2 + 10 N.
 
@@ -71,6 +72,10 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         """Draw input weights Glorot uniform, recurrent ones orthogonal; biases 0, the scale 1."""
         self.lstm.reset_parameters(generator)
         self.ct_rnn.reset_parameters(generator)
+
+    def stable_gap(self) -> float:
+        """Return that of the CT-RNN."""
+        return self.ct_rnn.stable_gap()
 
     def hoist(
         self,

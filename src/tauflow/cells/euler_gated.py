@@ -70,6 +70,9 @@ class EulerGRUCell(AbstractEulerGatedCell):
 
         \tau \dot h = z \odot (-h + \tanh(W_n (r \odot h) + U_n x + b_n))
 
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
+    longer ones the state may grow until it overflows.
+
     The weights pack the blocks z, r, n. Parameters: 3 (N N + N + N D), and N (D + 1) for an affine
     initial state.
 
@@ -176,6 +179,9 @@ class EulerLSTMCell(AbstractEulerGatedCell):
     The step of h takes the new c, so that with :math:`\alpha = dt / \tau = 1` it is
     :class:`~tauflow.cells.gated.LSTMCell`, whose packing of the weights it shares. The state is
     [h; c], (B, 2 N). Parameters: 4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
+
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
+    longer ones the state may grow until it overflows.
 
     Source: Hochreiter & Schmidhuber 1997; as a baseline of Kim et al. 2023, "Gated neural ODEs:
     trainability, expressivity and interpretability", Appendix G.

@@ -46,7 +46,12 @@ class AbstractGatedFlowCell(AbstractHoistedCell):
         self.tau = float(within(1e-12, float("inf"), tau=tau))
         self.substeps = at_least(1, substeps=substeps)
         self.init = one_of(schemes, init=init)
+        self.gap = GapSolver("euler", substeps)
         self.start = InitialState(initial_state, input_size, self.state_size, hidden_size)
+
+    def stable_gap(self) -> float:
+        """Return what an open gate allows: the steps' limit, in time constants, times tau."""
+        return self.gap.stable_span * self.tau
 
     def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
         """Return the state before the first input ``x``."""

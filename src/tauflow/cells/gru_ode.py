@@ -27,7 +27,9 @@ class GRUODECell(AbstractHoistedCell):
       :math:`g = \tanh(W_{xg} x + W_g (r \odot h) + b_g)`;
     - ``form="minimal"``: :math:`g = \tanh(W_{xg} x + W_g (z \odot h) + b_g)`, with no r.
 
-    The flow, and every Euler step of at most 1, keeps h within [-1, 1]. The rows of W_x and b are
+    The flow, and every Euler step of at most 1, keeps h within [-1, 1]. Explicit steps are stable
+    over gaps of up to 2 ``substeps``, 8 by default (:meth:`stable_gap`); over longer ones h may
+    grow until it overflows. The rows of W_x and b are
     those of r (full form only), z and g; W_h has the rows of r and z.
 
     Parameters: 3 D N + 3 N^2 + 3 N (``"full"``), 2 D N + 2 N^2 + 2 N (``"minimal"``).
@@ -94,6 +96,10 @@ class GRUODECell(AbstractHoistedCell):
         joint_glorot_(self.W_x[2 * N :], self.W_g, generator=generator)
         self.b.zero_()
         self.b[:N] = 1.0
+
+    def stable_gap(self) -> float:
+        """Return what the largest rate allows, where z = 0."""
+        return self.gap.stable_span
 
     def hoist(
         self,

@@ -31,6 +31,9 @@ class LEMCell(AbstractGatedFlowCell):
     (B, 2 N), and y is emitted. The weights pack the blocks 1, 2, z, y. Parameters:
     4 (N N + N + N D), and 2 N (D + 1) for an affine initial state.
 
+    Steps are stable over gaps of up to 2 tau ``substeps``, 2 by default (:meth:`stable_gap`); over
+    longer ones the state may grow until it overflows.
+
     With ``scheme="forward"`` this is the minimal gated unit (:class:`~tauflow.cells.GNODECell` with
     one layer each and tanh) of 2 N neurons [y; z] whose gate sees y alone and whose target couples
     y to z and z to y only.

@@ -1,5 +1,6 @@
 """The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of, within
-from tauflow.solvers import SOLVERS, integrate_semilinear
+from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.wirings import AbstractWiring, as_wiring
 
 from .admissible import project_after_steps
@@ -73,8 +74,9 @@ class LTCCell(AbstractCell):
         hidden_size: neurons N, fully connected, or a wiring, which says how many.
         solver: ``"fused"``, ``"exponential"`` (conductances held over a step, and the linear flow
             that is left followed exactly), ``"euler"``, ``"midpoint"``, ``"heun"`` or ``"rk4"``.
-            The first two are bounded for any gap; the explicit ones need d (g_l + sum of g) / C
-            below about 2, and blow up beyond: use more substeps, or one of the first two.
+            The first two are bounded for any gap; the explicit ones need d (g_l + sum of w) / C
+            below 2 (2.79 with rk4; :meth:`stable_gap`), and blow up beyond: use more substeps, or
+            one of the first two.
         substeps: solver steps per sample.
         constraint: how w, w_x, g_l and C stay positive. ``"softplus"``: by construction, with the
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
@@ -183,6 +185,16 @@ class LTCCell(AbstractCell):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if self.constraint == "clip":
             project_after_steps(self)
+
+    @torch.no_grad()
+    def stable_gap(self) -> float:
+        """Return what the largest conductance to capacitance allows the explicit solvers."""
+        if self.solver not in TABLEAUS:
+            return math.inf
+        w, w_x = self.positive(self.w) * self.synapses, self.positive(self.w_x) * self.synapses_x
+        most = (self.positive(self.g_l) + w.sum(0) + w_x.sum(0)) / self.positive(self.C)
+        span = TABLEAUS[self.solver].interval * self.substeps / float(most.max())
+        return max(0.0, (span - self.dt_offset) / self.time_scale)
 
     @torch.no_grad()
     def project_(self) -> None:

@@ -1,5 +1,6 @@
 """The liquid time-constant cell as Algorithm 1 of the AAAI paper writes it."""
 
+import math
 from typing import ClassVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of
-from tauflow.solvers import SOLVERS, integrate_semilinear
+from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 
 from .activations import Activation, activation
 from .base import AbstractCell
@@ -36,7 +37,9 @@ class NeuronalLTCCell(AbstractCell):
         hidden_size: neurons N.
         activation: phi, a name of :data:`~tauflow.cells.activations.ACTIVATIONS` or a function.
         solver: ``"fused"``, ``"exponential"``, ``"euler"``, ``"midpoint"``, ``"heun"`` or
-            ``"rk4"``.
+            ``"rk4"``. The first two follow any gap where phi is not negative; the explicit ones
+            need d (1/tau + max f) below 2 (2.79 with rk4; :meth:`stable_gap`, for f up to 1), and
+            blow up beyond.
         substeps: solver steps per sample.
     """
 
@@ -77,6 +80,14 @@ class NeuronalLTCCell(AbstractCell):
         self.A.uniform_(-1.0, 1.0, generator=generator)
         self.b.zero_()
         inverse_softplus_(self.raw_tau.fill_(1.0))
+
+    @torch.no_grad()
+    def stable_gap(self) -> float:
+        """Return what the explicit solvers can follow where phi is at most 1."""
+        if self.solver not in TABLEAUS:
+            return math.inf
+        fastest = 1.0 + 1.0 / float(self.tau.min())
+        return TABLEAUS[self.solver].interval * self.substeps / fastest
 
     def step(
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]

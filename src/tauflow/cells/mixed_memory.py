@@ -108,6 +108,10 @@ class MixedMemoryCell(AbstractCell):
         v = self.core.step(u, v, dt) if self.form == "input" else self.core.step(x, u, dt)
         return torch.cat([v, c], dim=-1)
 
+    def stable_gap(self) -> float:
+        """Return that of the core."""
+        return self.core.stable_gap()
+
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the core's output."""
         return self.core.readout(h[..., : self.core.state_size])

@@ -1,5 +1,6 @@
 """ODE-LSTM: a gated memory whose output state flows in continuous time."""
 
+import math
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -44,6 +45,9 @@ class ODELSTMCell(AbstractHoistedCell):
 
     The state is [h; c], (B, 2 N); the output is h. A gap of zero leaves h alone in the first form
     and gives h' = u, a plain LSTM, in the second.
+
+    In the first form, explicit steps are stable over gaps of up to 2 ``substeps``, 8 by default
+    (:meth:`stable_gap`); over longer ones h grows until it overflows.
 
     Parameters: 4 D N + 6 N^2 + 6 N (``"tensorflow"``; the flow is a
     :class:`~tauflow.cells.ct_rnn.CTRNNCell` named ``flow``), 4 D N + 6 N^2 + 10 N (``"torch"``).
@@ -122,6 +126,10 @@ class ODELSTMCell(AbstractHoistedCell):
         nn.init.orthogonal_(self.W_h, generator=generator)
         nn.init.zeros_(self.b)
         self.flow.reset_parameters(generator)
+
+    def stable_gap(self) -> float:
+        """Return that of the flow; the field of the second form is bounded."""
+        return self.flow.stable_gap() if self.form == "tensorflow" else math.inf
 
     def hoist(
         self,

@@ -34,6 +34,7 @@ from .inputs import (
     time_dtype,
 )
 from .order import first_sample, gaps_reversed
+from .overflow import refuse_overflow
 from .reparametrised import recompute_parameters
 from .stream import Stream
 from .unroll import unroll
@@ -167,6 +168,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             TimeError: gaps are negative or not finite, or the dtype of ``t`` is too coarse for
                 them, as float32 is for seconds since 1970. Looked at on the CPU only: on an
                 accelerator a look would make the host wait for the device.
+            NonFiniteError: a state overflowed over a gap that explicit solver steps cannot follow;
+                looked at on the CPU only, too. See :meth:`AbstractCell.stable_gap`.
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
@@ -195,6 +198,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
                 out, state = self._run(index, y, starts[index], inputs, backward=direction == 1)
+                refuse_overflow(where, self._cell(index), starts[index], state, inputs)
                 outputs.append(out)
                 last.append(state)
             y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]

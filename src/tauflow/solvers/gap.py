@@ -47,6 +47,11 @@ class GapSolver:
         """Whether the steps are ``substeps`` equal ones."""
         return self.solver in TABLEAUS
 
+    @property
+    def stable_span(self) -> float:
+        """The longest gap over which a decay of rate 1 does not grow; infinite if adaptive."""
+        return TABLEAUS[self.solver].interval * self.substeps if self.has_fixed_steps else math.inf
+
     def integrate(
         self,
         field: Callable[[Tensor], Tensor],

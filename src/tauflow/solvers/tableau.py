@@ -16,6 +16,8 @@ class ButcherTableau:
         order: order of the global error.
         a: one row per stage, row i holding its i weights of the earlier stages.
         b: weights of the stages in the step.
+        interval: length of the real interval of stability: a decay of rate r dies out in steps of
+            up to ``interval / r``, and grows without limit in longer ones.
         source: where the coefficients are published.
     """
 
@@ -23,6 +25,7 @@ class ButcherTableau:
     order: int
     a: tuple[tuple[float, ...], ...]
     b: tuple[float, ...]
+    interval: float
     source: str
 
     def __post_init__(self) -> None:
@@ -36,14 +39,15 @@ class ButcherTableau:
 
 _HAIRER = "Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.1"
 
-EULER = ButcherTableau("euler", 1, ((),), (1.0,), _HAIRER)
-MIDPOINT = ButcherTableau("midpoint", 2, ((), (1 / 2,)), (0.0, 1.0), _HAIRER)
-HEUN = ButcherTableau("heun", 2, ((), (1.0,)), (1 / 2, 1 / 2), _HAIRER)
+EULER = ButcherTableau("euler", 1, ((),), (1.0,), 2.0, _HAIRER)
+MIDPOINT = ButcherTableau("midpoint", 2, ((), (1 / 2,)), (0.0, 1.0), 2.0, _HAIRER)
+HEUN = ButcherTableau("heun", 2, ((), (1.0,)), (1 / 2, 1 / 2), 2.0, _HAIRER)
 RK4 = ButcherTableau(
     "rk4",
     4,
     ((), (1 / 2,), (0.0, 1 / 2), (0.0, 0.0, 1.0)),
     (1 / 6, 1 / 3, 1 / 3, 1 / 6),
+    2.785293563405282,
     _HAIRER,
 )
 

@@ -162,7 +162,8 @@ def solve(
                 f"that of h, {tuple(at.shape)}",
                 "A field maps states to their rates of change.",
             )
-        return slope * gap
+        # A sample that stays needs no field, which may be infinite there; 0 * inf would be NaN.
+        return slope.masked_fill((gap == 0) & ~slope.isfinite(), 0.0) * gap
 
     start = torch.zeros(h.shape[0], dtype=torch.float64, device=h.device)
     watch = WatchedController(torchode, settings, gap.squeeze(-1) > 0, after_step)

@@ -17,6 +17,7 @@ from tauflow.errors import ArgumentError, NonFiniteError
 
 from .checkpoint import Checkpoint
 from .curriculum import beginning, starts_stage, steps_of_epoch
+from .long_gaps import long_gap_words
 from .metrics import METRICS, evaluate_all
 from .optimization import (
     attach_constraints,
@@ -179,7 +180,8 @@ class _Run:
         loss, entries = training_loss(self.model, batch, self.loss, epoch=epoch - 1)
         value = loss.item()
         if not math.isfinite(value):
-            raise NonFiniteError(f"the loss is {value} at {self._where(epoch, self.step + 1)}")
+            at = self._where(epoch, self.step + 1, first=self.step == 0)
+            raise NonFiniteError(f"the loss is {value} at {at}")
         self.optimizer.zero_grad()
         if self.recipe.l2 > 0:
             loss = loss + self.recipe.l2 * l2_penalty(self.model)
@@ -212,15 +214,22 @@ class _Run:
             where = self._where(epoch, self.step)
             raise NonFiniteError(f"parameters are not finite after {where}")
 
-    def _where(self, epoch: int, step: int) -> str:
+    def _where(self, epoch: int, step: int, *, first: bool = False) -> str:
         named = list(self.model.named_parameters())
         parameters = _not_finite((name, parameter) for name, parameter in named)
         gradients = _not_finite((n, p.grad) for n, p in named if p.grad is not None)
         return (
             f"epoch {epoch}, step {step}, with lr={self.lr:g}. Not finite: "
             f"parameters: {parameters}; gradients of the last update: {gradients}. "
-            "Lower lr, set clip and clip_norm, or look for extreme values in the data."
+            f"{long_gap_words(self.model, self.data)}{_UNTRAINED if first else _TRAINED}"
         )
+
+
+_TRAINED = "Lower lr, set clip and clip_norm, or look for extreme values in the data."
+_UNTRAINED = (
+    "No update was made yet, so that lr is not the cause: look for extreme values in the data, or "
+    "in the model's first parameters."
+)
 
 
 class _Selection:
@@ -286,13 +295,20 @@ def _evaluate_split(
     wanted = [metric for metric in metrics if metric is not None]
     if data is None:
         return [None] * len(wanted)
-    found = evaluate_all(run.model, data, metrics=wanted, batch_size=run.recipe.eval_batch_size)
     unfinished = steps_of_epoch(run.recipe, epoch) is not None
+    size = run.recipe.eval_batch_size
+    try:
+        found = evaluate_all(run.model, data, metrics=wanted, batch_size=size)
+    except NonFiniteError:  # of a state that overflowed on the way
+        if not unfinished:
+            raise
+        return [None] * len(wanted)
     for metric, value in found.items():
         if not math.isfinite(value) and not unfinished:
             raise NonFiniteError(
                 f"{metric} on the {name} data is {value} after epoch {epoch}, although every "
-                "parameter is finite. Lower lr, or look for extreme values in these data."
+                f"parameter is finite. {long_gap_words(run.model, data)}Lower lr, or look for "
+                "extreme values in these data."
             )
     return [value if math.isfinite(value := found[metric]) else None for metric in wanted]
 

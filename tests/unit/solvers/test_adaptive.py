@@ -169,6 +169,23 @@ def test_a_failed_solve_says_which_sample_when_and_why(field, gap, options, mess
         integrate_adaptive(only_second, h, column(gap, gap), **options)
 
 
+@pytest.mark.parametrize("method", ADAPTIVE_METHODS)
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_a_sample_with_a_gap_of_zero_stays_where_its_field_is_infinite(method, value):
+    h = torch.ones(2, 2).double().requires_grad_()
+    infinite = torch.tensor([[True], [False]])
+
+    def field(v: Tensor) -> Tensor:
+        return torch.where(infinite, value, -v)
+
+    end, _ = integrate_adaptive(field, h, column(0.0, 1.0), method=method, rtol=1e-4, atol=1e-6)
+    assert torch.equal(end[0], h[0])
+    torch.testing.assert_close(end[1], torch.exp(-h[1]), rtol=1e-3, atol=1e-5)
+    end.sum().backward()
+    assert h.grad is not None
+    assert torch.equal(h.grad[0], torch.ones(2).double())
+
+
 def test_the_limit_counts_the_steps_tried():
     h, gap = normal(2, 2), column(3.0, 6.0)
     _, statistics = integrate_adaptive(van_der_pol, h, gap)

@@ -147,3 +147,15 @@ def test_a_table_refuses_rows_of_the_wrong_length():
 def test_an_unknown_solver_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownNameError, match="Did you mean 'euler'"):
         TABLEAUS["eulr"]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_decay_dies_out_within_the_interval_of_stability_and_grows_beyond(name):
+    table = TABLEAUS[name]
+
+    def factor(gap: float) -> Tensor:
+        one = torch.ones(1, 1, dtype=torch.float64)
+        return integrate(lambda h: -h, one, one * gap, tableau=table, substeps=1).abs()
+
+    assert all(factor(share / 1000 * table.interval) < 1 for share in range(1, 1000))
+    assert all(factor(share / 1000 * table.interval) > 1 for share in range(1001, 2000))

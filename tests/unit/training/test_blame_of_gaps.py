@@ -1,0 +1,79 @@
+"""Training that meets NaN or infinity says whether gaps explain it, before the learning rate."""
+
+import pytest
+import torch
+from tiny_training_task import Affine
+from torch import nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.errors import NonFiniteError
+from tauflow.training import Recipe, train
+from tauflow.training.long_gaps import long_gap_words, longest_gap
+
+
+class Limited(nn.Module):
+    """A model that multiplies by its gaps, and says how long one may be."""
+
+    def __init__(self, limit=5.0):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(1))
+        self.limit = limit
+
+    def stable_gap(self):
+        return self.limit
+
+    def forward(self, x, *, dt=None, mask=None):
+        return self.w * x * dt.unsqueeze(-1), None
+
+
+def data(gap=0.5):
+    dt = torch.full((6, 4), 0.5)
+    dt[2, 3], dt[4, 1] = gap, 1e30
+    mask = torch.ones(6, 4, dtype=torch.bool)
+    mask[4, 1] = False
+    return SequenceBatch(torch.ones(6, 4, 1), torch.zeros(6, 4, 1), dt=dt, mask=mask)
+
+
+def fit(model, split, valid=None, **changes):
+    recipe = Recipe(**{"epochs": 2, "select": "last", "batch_size": 6, **changes})
+    said = {"loss": "mse", "metric": "mse", "recipe": recipe, "seed": 0}
+    return train(model, train=split, valid=valid, test=None, **said)
+
+
+def test_the_longest_gap_counts_where_the_mask_is_true(monkeypatch):
+    monkeypatch.setattr("tauflow.batch._NUMBERS", 8)  # pieces of two sequences
+    assert longest_gap(data(7.0)) == (7.0, 2, 3)
+    assert longest_gap(SequenceBatch(torch.ones(2, 3, 1), torch.ones(2))) == (0.0, 0, 0)
+
+
+def test_a_gap_beyond_a_limit_is_blamed_first():
+    with pytest.raises(
+        NonFiniteError,
+        match=r"^the loss is inf at epoch 1, step 1, .*The longest gap of these data is 1e\+30, at "
+        r"sequence 2, step 3, and the solver steps of Limited are stable up to a gap of 5 only: "
+        r"choose a larger unit of time, more substeps, or an adaptive solver\. No update was made "
+        r"yet, so that lr is not the cause",
+    ):
+        fit(Limited(), data(1e30))
+
+
+def test_the_data_that_are_scored_are_looked_at_too():
+    with pytest.raises(NonFiniteError, match=r"mse on the valid data .* is 1e\+30, at sequence 2"):
+        fit(Limited(), data(), data(1e30), lr=1e-6)
+
+
+def test_words_go_with_the_gap():
+    assert "far beyond the time constants" in long_gap_words(Affine(), data(101.0))
+    assert long_gap_words(Affine(), data(99.0)) == ""
+    assert long_gap_words(Limited(), data(4.9)) == ""
+    assert "up to a gap of 5 only" in long_gap_words(nn.Sequential(Affine(), Limited()), data(5.1))
+
+
+def test_before_the_first_update_the_rate_is_not_blamed():
+    split = data()
+    extreme = SequenceBatch(split.x * 3e38, split.y, dt=split.dt)
+    with pytest.raises(NonFiniteError, match="No update was made yet") as caught:
+        fit(Affine(), extreme)
+    assert "Lower lr" not in str(caught.value)
+    with pytest.raises(NonFiniteError, match="Lower lr"):
+        fit(Affine(), data(), lr=1e30)
