@@ -60,6 +60,8 @@ def fork(
         code = 0
     except SystemExit as end:
         code = end.code or 0
+    except KeyboardInterrupt:  # before the command line was reached
+        code = 130
     except BaseException:
         traceback.print_exc()
     finally:

@@ -386,4 +386,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # it may be closed, or replaced
             stream.reconfigure(errors="replace")  # what the locale cannot write
-    app(prog_name="tauflow")
+    try:
+        app(prog_name="tauflow")
+    except KeyboardInterrupt:  # before a command was found, and has anything to say
+        raise SystemExit(130) from None

@@ -107,3 +107,13 @@ def test_weights_of_a_run_say_what_they_are_and_how_they_are_used(call, table, t
     loaded = tauflow.load(tmp_path / "model.safetensors").state_dict()
     for key, value in model.state_dict().items():
         assert torch.equal(loaded[key], value)
+
+
+def test_ctrl_c_before_a_command_is_found_ends_quietly(monkeypatch):
+    def stop(**options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", stop)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
