@@ -83,7 +83,7 @@ def run_closed_form(
     parameters = core_parameters(x, backbone, heads)
     leaves = (time_first(x), h, call.dt, *parameters)
     y, last = ClosedFormLoop.apply(  # type: ignore[no-untyped-call]
-        core_form(backbone, heads), needs_backward(*leaves), call.mask, *leaves
+        core_form(backbone, heads), needs_backward(*leaves), call.own_mask(), *leaves
     )
     return y, last
 

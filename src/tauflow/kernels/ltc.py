@@ -52,7 +52,7 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         cell.positive(cell.C),
     )
     steps = None if cell.solver == "fused" else make_steps(TABLEAUS[cell.solver], cell.substeps)
-    run = _Run(cell.solver, cell.substeps, steps, layout_x, layout, _mask(call))
+    run = _Run(cell.solver, cell.substeps, steps, layout_x, layout, mask_to_read(call))
     if not needs_backward(*inputs):
         states, last, _, _ = _forward(run, *inputs, keep=False, keep_slopes=False)
         return cell.readout(states), last
@@ -98,10 +98,10 @@ class _Run:
         return forward, backward
 
 
-def _mask(call: KernelCall) -> Tensor:
-    if call.mask is None:
-        return torch.empty(call.x.shape[0], 0, dtype=torch.bool)
-    return call.mask.contiguous()
+def mask_to_read(call: KernelCall) -> Tensor:
+    """Return the mask as the loops read it: one without steps if there is none."""
+    mask = call.own_mask()
+    return torch.empty(call.x.shape[0], 0, dtype=torch.bool) if mask is None else mask
 
 
 def mapped_input(cell: LTCCell, x: Tensor) -> Tensor:

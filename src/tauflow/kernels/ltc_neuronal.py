@@ -16,6 +16,7 @@ from .blas import find_blas
 from .cfc import loop_limits, needs_backward
 from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
+from .ltc import mask_to_read
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -53,7 +54,7 @@ def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
         cell.A,
         1 / cell.tau,
     )
-    run = _Run(phi, cell.substeps, _mask(call))
+    run = _Run(phi, cell.substeps, mask_to_read(call))
     if needs_backward(*inputs):
         out, last = _FusedNeuronal.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
@@ -68,12 +69,6 @@ class _Run:
     phi: Phi
     substeps: int
     mask: Tensor
-
-
-def _mask(call: KernelCall) -> Tensor:
-    if call.mask is None:
-        return torch.empty(call.x.shape[0], 0, dtype=torch.bool)
-    return call.mask.contiguous()
 
 
 def _forward(

@@ -61,7 +61,7 @@ def run_mixed(call: KernelCall) -> tuple[Tensor, Tensor]:
         core_form(core.backbone, core.heads),
         needs_backward(*leaves),
         cell.form == "input",
-        call.mask,
+        call.own_mask(),
         *leaves,
     )
     return y, torch.cat([v, c], dim=-1)

@@ -29,6 +29,16 @@ class KernelCall:
     mask: Tensor | None = None
     observed: Tensor | None = None
 
+    def own_mask(self) -> Tensor | None:
+        """Return a copy of the mask, contiguous, for a backward pass to read.
+
+        By then the caller may have written the next batch's into the same tensor, which autograd
+        does not watch.
+        """
+        if self.mask is None:
+            return None
+        return self.mask.clone(memory_format=torch.contiguous_format)
+
 
 def under_transform(call: KernelCall) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps the call's tensors."""

@@ -86,7 +86,7 @@ def _run(
     weight = heads.weight if heads.synapses is None else heads.weight * heads.synapses
     layers, own = [] if backbone is None else backbone.dense(), heads.time_parameters()
     dense = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
-    form = Form(heads, identity if backbone is None else backbone.phi, call.mask, len(own))
+    form = Form(heads, identity if backbone is None else backbone.phi, call.own_mask(), len(own))
     inputs = (x, h, call.dt, *own, *dense, weight, heads.bias)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         y, last = _ClosedForm.apply(form, *inputs)  # type: ignore[no-untyped-call]

@@ -53,7 +53,7 @@ def run_torch_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         leak_terms(cell),
         cell.positive(cell.C),
     )
-    run = LTCRun(cell.substeps, call.mask)
+    run = LTCRun(cell.substeps, call.own_mask())
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         states, last = _FusedLTC.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
