@@ -97,7 +97,8 @@ def _gated_form(form, heads, dt, bias, after):
             gate[j] = sigmoid(time[j] * elapsed)
     for j in range(n):
         p = gate[j]
-        after[j] = g[j] * (f4(1.0) - form.blend * p) + h[j] * p
+        rest = f4(1.0) - p if form.blend != f4(0.0) else f4(1.0)
+        after[j] = g[j] * rest + h[j] * p
 
 
 @inlined
@@ -162,7 +163,12 @@ def _pure_backward(r, delta, gradient, weights, gaps, b, t, pure):
         fallen = pull * amplitude[j] * decay
         pure.amplitude[j] += pull * (f4(1.0) - decay * value)
         pure.rate[j] += fallen * value * dt
-        delta[j] = -fallen * (f4(1.0) - dt * abs(value))
+        delta[j] = fallen * abs(value) * dt - fallen  # dt |r| alone may be infinite
+
+
+@inlined  # in any order the last two may be infinite before a factor of 0 makes nothing of them
+def _in_order(pull, factor, first, second):
+    return pull * factor * first * second
 
 
 @inlined(math=FAST_SUMS)
@@ -170,7 +176,7 @@ def _pure_gap_gradient(r, gradient, dt, rate, amplitude):
     total = f4(0.0)
     for j in range(gradient.size):
         speed = rate[j] + abs(r[j])
-        total += gradient[j] * amplitude[j] * exp(-dt * speed) * r[j] * speed
+        total += _in_order(gradient[j] * amplitude[j], exp(-dt * speed), r[j], speed)
     return total
 
 
@@ -186,8 +192,11 @@ def _gated_backward(form, values, delta, gradient, gaps, b, t):
     phi = form.phi
     for j in range(n):
         left, right, p, pull = g[j], h[j], gate[j], gradient[j]
-        turn = pull * (right - form.blend * left) * (p - p * p)
-        to_g[j] = pull * (f4(1.0) - form.blend * p) * quadratic_slope(phi, left)
+        # chosen, not multiplied: 0 times an infinite value would be NaN
+        apart = right - left if form.blend != f4(0.0) else right
+        rest = f4(1.0) - p if form.blend != f4(0.0) else f4(1.0)
+        turn = pull * apart * (p - p * p)
+        to_g[j] = pull * rest * quadratic_slope(phi, left)
         to_h[j] = pull * p * quadratic_slope(phi, right)
         to_a[j] = turn * elapsed
         to_b[j] = turn
@@ -198,7 +207,8 @@ def _gap_gradient(g, h, gate, time, gradient, blend):
     total = f4(0.0)
     for j in range(gradient.size):
         p = gate[j]
-        total += gradient[j] * (h[j] - blend * g[j]) * (p - p * p) * time[j]
+        apart = h[j] - g[j] if blend != f4(0.0) else h[j]
+        total += _in_order(gradient[j], p - p * p, apart, time[j])
     return total
 
 

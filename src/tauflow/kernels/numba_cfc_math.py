@@ -152,7 +152,9 @@ def _gelu(z, bias, slope, keep):
 @inlined
 def quadratic_slope(phi, y):
     """Return the slope of phi where its value is ``y``, for those of which it is a polynomial."""
-    return phi.base + phi.factor * ((phi.scale - y) * (phi.below + y))
+    curve = phi.factor * ((phi.scale - y) * (phi.below + y))
+    # A factor of 0, that of the identity, would make NaN of a product that is infinite.
+    return phi.base + curve if phi.factor != f4(0.0) else phi.base
 
 
 @inlined

@@ -44,6 +44,12 @@ def _add_scaled(total, factor, part):
 
 
 @inlined
+def _times(damping, value):
+    """Return the product, 0 without damping: 0 times an infinite state would be NaN."""
+    return damping * value if damping != _ZERO else _ZERO
+
+
+@inlined
 def _evaluate(blas, phi, field, drive, no_bias, at, f, F):
     """Write the field's values at ``at`` (rows, N) to ``F``, and those of phi to ``f``."""
     width, neurons = field.W_1.shape
@@ -63,12 +69,12 @@ def _values(blas, field, at, f, F):
     if field.W_2.size > 0:
         for row in range(at.shape[0]):
             for j in range(neurons):
-                F[row, j] = field.b_2[j] - damping * at[row, j]
+                F[row, j] = field.b_2[j] - _times(damping, at[row, j])
         matmul(blas, f, field.W_2, F, neurons, f.shape[1], True, True)
     else:
         for row in range(at.shape[0]):
             for j in range(neurons):
-                F[row, j] = field.scale[j] * f[row, j] - damping * at[row, j]
+                F[row, j] = field.scale[j] * f[row, j] - _times(damping, at[row, j])
 
 
 @inlined
@@ -193,7 +199,7 @@ def _pull_back_stage(
     for row in range(at.shape[0]):
         times_slope(phi, to_z[row], f[row], f[row])
         for j in range(neurons):
-            e[row, j] *= -damping
+            e[row, j] = -_times(damping, e[row, j])
     matmul(blas, to_z, field.W_1, e, neurons, width, False, True)
     for row in range(at.shape[0]):
         _add_scaled(carry[row], f4(1.0), e[row])

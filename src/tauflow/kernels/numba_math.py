@@ -31,7 +31,8 @@ FAST_SUMS = FAST | {"reassoc"}
 f4 = np.float32
 LOG2E = f4(1.4426950408889634)
 
-_LARGEST = f4(126.0)  # 2^126 and 2^-126 are normal numbers
+_LARGEST = f4(128.0)  # 2^128 is infinite, and so 1 / (1 + 2^128) is 0, as far away it must be
+_SMALLEST = f4(-126.0)  # 2^-126 is a normal number
 _ROUND = f4(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, left in the low bits
 _BIAS = np.int32(127)
 _MANTISSA_BITS = np.int32(23)
@@ -94,9 +95,9 @@ def announce(what: str, *kernels: Any) -> None:
 
 @inlined
 def exp2(z):
-    """Return 2^z to 2e-7; NaN stays NaN, and |z| is cut to 126."""
+    """Return 2^z to 2e-7, at least 2^-126; NaN stays NaN."""
     z = _LARGEST if z > _LARGEST else z
-    z = -_LARGEST if z < -_LARGEST else z
+    z = _SMALLEST if z < _SMALLEST else z
     shifted = np.float32(z + _ROUND)
     f = z - (shifted - _ROUND)
     p = f4(1.0) + f * (_P1 + f * (_P2 + f * (_P3 + f * (_P4 + f * _P5))))
