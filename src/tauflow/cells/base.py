@@ -13,8 +13,20 @@ from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta, changed_options
 from tauflow.wirings import AbstractWiring
 
+from .built import parts_of
 
-class AbstractCell(nn.Module, metaclass=RecordedMeta):
+
+class _CellMeta(RecordedMeta):
+    """Also record what the cell consists of, for :func:`~tauflow.cells.built.changes`."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Build the cell, then look at it."""
+        cell = super().__call__(*args, **kwargs)
+        cell._parts_when_built = parts_of(cell)
+        return cell
+
+
+class AbstractCell(nn.Module, metaclass=_CellMeta):
     """One recurrent cell: parameters, and a pure ``step``.
 
     A subclass sets the class attributes, makes its parameters in ``__init__``, draws them in
@@ -23,6 +35,11 @@ class AbstractCell(nn.Module, metaclass=RecordedMeta):
 
     The state is one tensor (B, S) with named parts (:attr:`state_parts`), so that solvers, kernels
     and analyses treat every cell alike.
+
+    The cells of this library keep the shapes that they were built with: a parameter or buffer
+    replaced by one of another shape is refused by name when the cell runs, on every backend, where
+    torch alone would broadcast some. A part replaced by another module, wrapped or hooked is
+    called: such a cell runs by its own step.
 
     Args:
         input_size: features per time point.

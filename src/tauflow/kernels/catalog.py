@@ -1,6 +1,7 @@
 """Every fused kernel, one row each, in order of preference."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
@@ -14,6 +15,7 @@ from tauflow.cells.wired_cfc import WiredCfCCell
 
 from .cfc import cfc_limits, run_cfc
 from .flow import ct_rnn_limits, run_ct_rnn
+from .guard import guarded, unchanged
 from .ltc import ltc_limits, run_ltc
 from .ltc_neuronal import neuronal_limits, run_neuronal
 from .mixed_memory import mixed_limits, run_mixed
@@ -46,7 +48,7 @@ def _triton(
     return KernelSpec(cell, "triton", why_not, run, rtol=1e-5, atol=1e-5, device="cuda")
 
 
-KERNELS: tuple[KernelSpec, ...] = (
+_ROWS = (
     KernelSpec(LSTMCell, "torch", lstm_limits, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
@@ -68,6 +70,11 @@ KERNELS: tuple[KernelSpec, ...] = (
     _triton(WiredCfCCell, triton_wired_limits, run_triton_wired),
     KernelSpec(WiredCfCCell, "torch", torch_wired_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
 )
+
+KERNELS: tuple[KernelSpec, ...] = tuple(
+    replace(row, why_not=unchanged(row.why_not), run=guarded(row.run, row.backend)) for row in _ROWS
+)
+"""All rows; each looks at its calls before it serves them."""
 
 BACKENDS: tuple[str, ...] = (
     "auto",

@@ -33,6 +33,7 @@ from .cfc_plain import plain_closed_form
 from .compiled import announce, loops_of
 from .cpu_arrays import carried, written
 from .cpu_limits import cpu_limits
+from .kept import save_for_backward, saved_tensors
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -150,14 +151,14 @@ class ClosedFormLoop(torch.autograd.Function):
         if keep:
             ctx.form, ctx.mask = form, mask
             start = h if ctx.needs_input_grad[4] else None  # else the first of the states serves
-            ctx.save_for_backward(rows, start, dt, states, *memory, *parameters)
+            save_for_backward(ctx, rows, start, dt, states, *memory, *parameters)
             ctx.set_materialize_grads(False)
         return y, states[steps % states.shape[0]].clone()
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        rows, start, dt, states, *tensors = ctx.saved_tensors
+        rows, start, dt, states, *tensors = saved_tensors(ctx)
         memory, parameters = CoreMemory(*tensors[:4]), CoreParameters(*tensors[4:])
         form, wants = ctx.form, ctx.needs_input_grad
         if must_replay(incoming):

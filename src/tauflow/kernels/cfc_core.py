@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 
 from .activation_codes import IDENTITY, Phi, code_of
 from .cfc_arrays import Deltas, Form, Gaps, Tape, Weights
 from .cpu_arrays import as_array, written
+from .guard import read
 from .workspace import empty
 
 
@@ -39,17 +40,32 @@ class CoreParameters(NamedTuple):
     amplitude: Tensor
 
 
+def head_parameters(backbone: Backbone | None, heads: ClosedFormHeads) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the heads, without the synapses that a wiring leaves out."""
+    rows, synapses = heads.blocks * heads.hidden_size, heads.synapses
+    bias = read(heads, "bias", rows)
+    if synapses is None:
+        assert backbone is not None
+        return read(heads, "weight", rows, backbone.out_features), bias
+    shape = rows, synapses.shape[1]
+    return read(heads, "weight", *shape) * read(heads, "synapses", *shape), bias
+
+
+def dense_parameters(layer: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of a layer."""
+    weight = read(layer, "weight", layer.out_features, layer.in_features)
+    return weight, read(layer, "bias", layer.out_features)
+
+
 def core_parameters(x: Tensor, backbone: Backbone | None, heads: ClosedFormHeads) -> CoreParameters:
     """Return the parameters, through operations that carry their gradients."""
     none = x.new_empty(0)
-    weight: Tensor = heads.weight if heads.synapses is None else heads.weight * heads.synapses
-    bias = heads.bias
+    weight, bias = head_parameters(backbone, heads)
+    rate = amplitude = none
     if heads.mode == "pure":
-        rate = torch.where(heads.w_tau >= 0, heads.w_tau, -heads.w_tau)
-        amplitude: Tensor = heads.A
-    else:
-        rate = amplitude = none
-    layers = [] if backbone is None else backbone.dense()
+        w_tau, amplitude = (read(heads, name, heads.hidden_size) for name in _PURE)
+        rate = torch.where(w_tau >= 0, w_tau, -w_tau)
+    layers = [] if backbone is None else [dense_parameters(layer) for layer in backbone.dense()]
     if not layers:
         return CoreParameters(
             weight,
@@ -62,12 +78,11 @@ def core_parameters(x: Tensor, backbone: Backbone | None, heads: ClosedFormHeads
             amplitude,
         )
     first, *deep = layers
-    units = first.out_features
+    units = first[1].shape[0]
     return CoreParameters(
-        first.weight,
-        first.bias,
-        torch.stack([d.weight for d in deep]) if deep else none.view(0, units, units),
-        torch.stack([d.bias for d in deep]) if deep else none.view(0, units),
+        *first,
+        torch.stack([W for W, _ in deep]) if deep else none.view(0, units, units),
+        torch.stack([b for _, b in deep]) if deep else none.view(0, units),
         weight,
         bias,
         rate,
@@ -75,6 +90,7 @@ def core_parameters(x: Tensor, backbone: Backbone | None, heads: ClosedFormHeads
     )
 
 
+_PURE = ("w_tau", "A")
 _EMPTY = {
     (axes, dtype): np.empty((0,) * axes, dtype) for axes in (2, 3) for dtype in ("float32", "bool")
 }

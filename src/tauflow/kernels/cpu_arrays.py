@@ -5,9 +5,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tauflow.errors import DtypeError
+
+_READ = (torch.float32, torch.bool)
+
 
 def as_array(tensor: Tensor) -> Any:
-    """Return a tensor's entries for a loop that reads them; a copy unless they lie in a row."""
+    """Return a tensor's entries for a loop that reads them; a copy unless they lie in a row.
+
+    Raises:
+        DtypeError: the loop, and the BLAS that it calls, would misread them.
+    """
+    if tensor.dtype not in _READ:
+        raise DtypeError(
+            f"a compiled loop reads torch.float32, got {tensor.dtype}. Use backend='reference', or "
+            "let what computes the parameter keep its dtype."
+        )
     return tensor.detach().contiguous().numpy()
 
 

@@ -19,6 +19,7 @@ from .cfc import loop_limits, needs_backward
 from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .flow_arrays import FlowMemory, Steps, flow_gradients, flow_memory, make_field, make_steps
+from .kept import save_for_backward, saved_tensors
 from .numba_threads import run_slices
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -135,14 +136,14 @@ class FlowLoop(torch.autograd.Function):
         if keep:
             ctx.run = run
             start = h if ctx.needs_input_grad[5] else h.clone()  # the caller's, who may change it
-            ctx.save_for_backward(valid, drive, delta, start, W_h, scale, *memory)
+            save_for_backward(ctx, valid, drive, delta, start, W_h, scale, *memory)
             ctx.set_materialize_grads(False)
         return y, states
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        valid, *inputs, at, f = ctx.saved_tensors
+        valid, *inputs, at, f = saved_tensors(ctx)
         run: FlowRun = ctx.run
         if must_replay(incoming):
             found = replay(partial(_plain, run, valid), inputs, ctx.needs_input_grad[3:], incoming)

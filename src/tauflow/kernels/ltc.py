@@ -17,6 +17,7 @@ from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
 from .cpu_limits import cpu_limits
 from .flow_arrays import Steps, make_steps
+from .kept import save_for_backward, saved_tensors
 from .ltc_layout import Layout, layout_of
 from .ltc_plain import LTCRun, plain_ltc
 from .numba_threads import run_slices, slice_count
@@ -182,7 +183,7 @@ class _CompiledLTC(torch.autograd.Function):
         states, last, kept, slopes = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
         u, h, *others = inputs
         start = h if ctx.needs_input_grad[2] else h.clone()  # the caller's, who may change it
-        ctx.save_for_backward(u, start, *others, states, kept, slopes)
+        save_for_backward(ctx, u, start, *others, states, kept, slopes)
         ctx.run = run
         ctx.set_materialize_grads(False)
         return states, last
@@ -190,7 +191,7 @@ class _CompiledLTC(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
         run: _Run = ctx.run
-        *inputs, states, kept, slopes = ctx.saved_tensors
+        *inputs, states, kept, slopes = saved_tensors(ctx)
         if must_replay(pulls):
             return None, *replay(partial(_plain, run), inputs, ctx.needs_input_grad[1:], pulls)
         u, _, delta, weights_x, weights, _, C = inputs

@@ -16,6 +16,7 @@ from .blas import find_blas
 from .cfc import loop_limits, needs_backward
 from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
+from .kept import save_for_backward, saved_tensors
 from .ltc import mask_to_read
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
@@ -111,7 +112,7 @@ class _FusedNeuronal(torch.autograd.Function):
         out, last, states, f = _forward(run, *inputs, keep=True)
         drive, h, *others = inputs
         start = h if ctx.needs_input_grad[2] else None  # else the first of the states serves
-        ctx.save_for_backward(drive, start, *others, states, f)
+        save_for_backward(ctx, drive, start, *others, states, f)
         ctx.run = run
         ctx.set_materialize_grads(False)
         return out, last
@@ -120,7 +121,7 @@ class _FusedNeuronal(torch.autograd.Function):
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
         neuronal_backward = loops_of("numba_ltc_neuronal").neuronal_backward
         run: _Run = ctx.run
-        drive, start, delta, W_h, b, A, leak, states, f = ctx.saved_tensors
+        drive, start, delta, W_h, b, A, leak, states, f = saved_tensors(ctx)
         if must_replay(pulls):
             inputs = (drive, states[0] if start is None else start, delta, W_h, b, A, leak)
             return None, *replay(partial(_plain, run), inputs, ctx.needs_input_grad[1:], pulls)

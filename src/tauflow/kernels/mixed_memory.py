@@ -32,6 +32,7 @@ from .cfc_core import (
 from .cfc_plain import plain_closed_form
 from .compiled import announce, loops_of
 from .cpu_arrays import as_array, carried, written
+from .kept import save_for_backward, saved_tensors
 from .numba_threads import run_slices, slice_count
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -142,7 +143,7 @@ class MixedLoop(torch.autograd.Function):
             # without a gradient the first of states and memories serves
             start = v if ctx.needs_input_grad[5] else None, c if ctx.needs_input_grad[6] else None
             kept = (rows, dt, states, memory, gates, source, W_x, W_h, bias)
-            ctx.save_for_backward(*start, *kept, *core, *parameters)
+            save_for_backward(ctx, *start, *kept, *core, *parameters)
             ctx.set_materialize_grads(False)
         last = steps % states.shape[0]
         return y, states[last].clone(), memory[last].clone()
@@ -150,7 +151,7 @@ class MixedLoop(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        v, c, rows, dt, states, memory, gates, source, W_x, W_h, bias, *tensors = ctx.saved_tensors
+        v, c, rows, dt, states, memory, gates, source, W_x, W_h, bias, *tensors = saved_tensors(ctx)
         core, parameters = CoreMemory(*tensors[:4]), CoreParameters(*tensors[4:])
         form, wants, reads_state = ctx.form, ctx.needs_input_grad, ctx.reads_state
         if must_replay(incoming):

@@ -24,6 +24,8 @@ from .flow_arrays import (
     flow_memory,
     make_field,
 )
+from .guard import read
+from .kept import save_for_backward, saved_tensors
 from .numba_threads import run_slices
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -87,10 +89,11 @@ def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     assert phi is not None
     gates, dt = cell.hoist(call.x, call.dt).per_step
     if cell.form == "tensorflow":
-        flow = cell.flow
-        damping, scale = flow.damping, flow.s
-        assert scale is not None
-        parameters = Parameters(cell.W_h, flow.W_x, flow.b, flow.W_h, scale, none.view(0, 0), none)
+        N = cell.hidden_size
+        damping = cell.flow.damping
+        W_x, W_h = (read(cell.flow, name, N, N) for name in ("W_x", "W_h"))
+        b, scale = (read(cell.flow, name, N) for name in ("b", "s"))
+        parameters = Parameters(cell.W_h, W_x, b, W_h, scale, none.view(0, 0), none)
     else:
         damping = 0.0
         parameters = Parameters(
@@ -179,14 +182,14 @@ class ODELSTMLoop(torch.autograd.Function):
             start = h if ctx.needs_input_grad[5] else h.clone()  # the caller's, who may change it
             before = c if ctx.needs_input_grad[6] else None  # else the first of the cells serves
             kept = (valid, y, blocks, u, cells, *memory)
-            ctx.save_for_backward(*kept, gates, delta, start, before, *tensors)
+            save_for_backward(ctx, *kept, gates, delta, start, before, *tensors)
             ctx.set_materialize_grads(False)
         return y, states, cells[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the inputs of ``forward``."""
-        valid, y, blocks, u, cells, at, f, gates, delta, h, c, *tensors = ctx.saved_tensors
+        valid, y, blocks, u, cells, at, f, gates, delta, h, c, *tensors = saved_tensors(ctx)
         run: FlowRun = ctx.run
         if must_replay(incoming):
             inputs = (gates, delta, h, cells[0] if c is None else c, *tensors)

@@ -23,6 +23,7 @@ from .blas import find_blas
 from .cfc_arrays import form_numbers
 from .cfc_core import as_weights, core_form, core_memory, core_parameters
 from .compiled import loops_of
+from .guard import check_own
 from .ltc import forward_side, leak_terms, synapse_weights
 from .ltc_layout import layout_of
 from .pick import pick
@@ -234,13 +235,16 @@ def engine_of(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:
 
     Raises:
         BackendError: the backend asked for by name cannot serve the cell.
+        ShapeError: a parameter has another shape than the cell was built with.
     """
     like = next(cell.parameters(), torch.empty(0))
     x, h = (
         like.new_zeros(batch_size, 1, cell.input_size),
         like.new_zeros(batch_size, cell.state_size),
     )
-    row = pick(KernelCall(cell, x, h, like.new_ones(batch_size, 1, 1)), backend)
+    call = KernelCall(cell, x, h, like.new_ones(batch_size, 1, 1))
+    check_own(call)  # packed parameters are read without another look
+    row = pick(call, backend)
     packer = _PACKERS.get(row.cell) if row is not None and row.backend == "numba" else None
     return CellEngine(cell, batch_size) if packer is None else packer(cell, batch_size)
 

@@ -18,6 +18,8 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads
 from tauflow.cells.wired_cfc import WiredCfCCell
 
+from .cfc_core import dense_parameters, head_parameters
+from .kept import save_for_backward, saved_tensors
 from .replay import must_replay, replay
 from .spec import KernelCall
 from .steps import step_by_step
@@ -83,11 +85,10 @@ def _run(
     call: KernelCall, x: Tensor, h: Tensor, backbone: Backbone | None, heads: ClosedFormHeads
 ) -> tuple[Tensor, Tensor]:
     """Run heads on a backbone over inputs (B, T, D) from state (B, N), with the call's gaps."""
-    weight = heads.weight if heads.synapses is None else heads.weight * heads.synapses
     layers, own = [] if backbone is None else backbone.dense(), heads.time_parameters()
-    dense = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
+    dense = [tensor for layer in layers for tensor in dense_parameters(layer)]
     form = Form(heads, identity if backbone is None else backbone.phi, call.own_mask(), len(own))
-    inputs = (x, h, call.dt, *own, *dense, weight, heads.bias)
+    inputs = (x, h, call.dt, *own, *dense, *head_parameters(backbone, heads))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         y, last = _ClosedForm.apply(form, *inputs)  # type: ignore[no-untyped-call]
     else:
@@ -116,7 +117,7 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, form: Form, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         y, last, kept = forward(form, Inputs.of(form, inputs), keep=True)
-        ctx.save_for_backward(*inputs, kept.states, kept.p, kept.heads, *kept.hidden)
+        save_for_backward(ctx, *inputs, kept.states, kept.p, kept.heads, *kept.hidden)
         ctx.form, ctx.count = form, len(inputs)
         ctx.set_materialize_grads(False)
         return y, last
@@ -124,7 +125,7 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Tensor | None, ...]:
         form, wanted = ctx.form, ctx.needs_input_grad[1:]
-        saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+        saved = saved_tensors(ctx)  # once: a checkpoint unpacks no tensor twice
         inputs, kept = saved[: ctx.count], saved[ctx.count :]
         if must_replay(pulls):
             return None, *replay(lambda *own: _plain(form, *own), inputs, wanted, pulls)

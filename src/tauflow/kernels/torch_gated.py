@@ -80,6 +80,19 @@ def _keeps_for_backward(call: KernelCall) -> bool:
     return call.cell.training or torch.is_grad_enabled()
 
 
+def _aliases(
+    features: Tensor, state: list[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Return what the LSTM reads as tensors that nobody else holds.
+
+    It keeps what it is given, and its backward pass on the CPU looks at no shape: a parameter that
+    was given other ``.data`` in the meantime would be read beyond its end.
+    """
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return features, state, weights
+    return features.view_as(features), state, [weight.view_as(weight) for weight in weights]
+
+
 def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LSTMCell` with ``torch.lstm``."""
     cell = call.cell
@@ -88,7 +101,7 @@ def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     bias = cell.input_bias()
     weights = [cell.W_x, cell.W_h, bias, torch.zeros_like(bias)]
     keeps = _keeps_for_backward(call)
-    y, h, c = torch.lstm(features, state, weights, True, 1, 0.0, keeps, False, True)
+    y, h, c = torch.lstm(*_aliases(features, state, weights), True, 1, 0.0, keeps, False, True)
     return y, torch.cat([h[0], c[0]], dim=-1)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell
 
+from .kept import save_for_backward, saved_tensors
 from .ltc import leak_terms, mapped_input
 from .ltc_plain import LTCRun, plain_ltc
 from .replay import must_replay, replay
@@ -143,14 +144,14 @@ class _FusedLTC(torch.autograd.Function):
     def forward(ctx: Any, run: LTCRun, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         keep_slopes = inputs[2].requires_grad
         states, last, kept = _forward(run, *inputs, keep=True, keep_slopes=keep_slopes)
-        ctx.save_for_backward(*inputs, *kept)
+        save_for_backward(ctx, *inputs, *kept)
         ctx.run = run
         ctx.set_materialize_grads(False)
         return states, last
 
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Tensor | None, ...]:
-        *inputs, v, reciprocal, slopes = ctx.saved_tensors
+        *inputs, v, reciprocal, slopes = saved_tensors(ctx)
         if must_replay(pulls):
             wanted = ctx.needs_input_grad[1:]
             return None, *replay(lambda *own: plain_ltc(ctx.run, *own), inputs, wanted, pulls)

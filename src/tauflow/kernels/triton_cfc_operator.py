@@ -24,6 +24,7 @@ from .cfc_core import (
     time_first,
 )
 from .cfc_plain import plain_closed_form
+from .kept import save_for_backward, saved_tensors
 from .replay import must_replay, replay
 from .triton_cfc_core import Core, Gradients, Memory, Results
 from .triton_cfc_launch import run_backward, run_forward
@@ -315,13 +316,13 @@ def _deltas(form: Form, tape: CoreMemory) -> CoreDeltas:
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     y, _, last_c, *kept = output
-    ctx.save_for_backward(*inputs[:_INPUTS], inputs[_INPUTS], y, *kept)
+    save_for_backward(ctx, *inputs[:_INPUTS], inputs[_INPUTS], y, *kept)
     ctx.options, ctx.memory_shape = inputs[_INPUTS + 1 : -1], last_c.shape
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
 def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    saved = saved_tensors(ctx)  # once: a checkpoint unpacks no tensor twice
     inputs, (mask, y, *kept) = saved[:_INPUTS], saved[_INPUTS:]
     pulls, wanted = pulls[:3], ctx.needs_input_grad[:_INPUTS]
     if must_replay(pulls):

@@ -10,6 +10,7 @@ from tauflow.solvers import TABLEAUS, integrate
 
 from .activation_codes import activation_of, number_of, phi_of
 from .flow import flow_limits
+from .kept import save_for_backward, saved_tensors
 from .replay import must_replay, replay
 from .spec import KernelCall
 from .triton_cfc import multiplied_as
@@ -255,13 +256,13 @@ def _(
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[: _INPUTS + 1], *output[2:])
+    save_for_backward(ctx, *inputs[: _INPUTS + 1], *output[2:])
     ctx.options = inputs[_INPUTS + 1 : -1]
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
 def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    saved = saved_tensors(ctx)  # once: a checkpoint unpacks no tensor twice
     inputs, (mask, at, f) = saved[:_INPUTS], saved[_INPUTS:]
     pulls, wanted = pulls[:2], ctx.needs_input_grad[:_INPUTS]
     if must_replay(pulls):

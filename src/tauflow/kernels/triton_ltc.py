@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell
 
+from .kept import save_for_backward, saved_tensors
 from .ltc_plain import LTCRun, plain_ltc
 from .replay import must_replay, replay
 from .spec import KernelCall
@@ -280,13 +281,13 @@ def _(
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:8], *output[2:])
+    save_for_backward(ctx, *inputs[:8], *output[2:])
     ctx.substeps = inputs[8]
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
 def _backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    saved = saved_tensors(ctx)  # once: a checkpoint unpacks no tensor twice
     inputs, (mask, *kept) = saved[:7], saved[7:]
     pulls, wanted = pulls[:2], ctx.needs_input_grad[:7]
     if must_replay(pulls):

@@ -1,11 +1,8 @@
 """Torch's older reparametrisations, which count on every part of a module being called."""
 
 from torch import nn
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
-_KINDS = (BasePruningMethod, SpectralNorm, WeightNorm)
+from tauflow.cells.built import REPARAMETRISATIONS
 
 
 def recompute_parameters(module: nn.Module) -> None:
@@ -16,5 +13,5 @@ def recompute_parameters(module: nn.Module) -> None:
     """
     for part in module.modules():
         for hook in part._forward_pre_hooks.values():
-            if isinstance(hook, _KINDS):
+            if isinstance(hook, REPARAMETRISATIONS):
                 hook(part, ())

@@ -35,8 +35,8 @@ class Stream:
     sequence so far. Nothing is recorded for gradients.
 
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
-    tensor in its place) is noticed by the next :meth:`step`, which raises; :meth:`refresh` packs
-    anew. A change through ``.data`` leaves no trace and is not noticed.
+    tensor or part in its place) is noticed by the next :meth:`step`, which raises; :meth:`refresh`
+    packs anew. A change through ``.data`` leaves no trace and is not noticed.
 
     Args:
         module: what to run; one direction, on the CPU.
@@ -89,7 +89,7 @@ class Stream:
             engine.state = before.state
         # After packing, which some reparametrisations take for a step of theirs.
         self._watch(module)
-        self._projections = [p.weight.detach().numpy().copy() for p in module.projections]  # type: ignore[operator]
+        self._projections = [_packed(part) for part in module.projections]
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
         self._gaps = np.ones(self.batch_size, self._dtype)
@@ -171,17 +171,18 @@ class Stream:
         self._begun = True
 
     def _watch(self, module: "SequenceModule") -> None:
-        """Remember which tensors are where, and how often each was changed in place."""
+        """Remember which tensors and parts are where, and how often a tensor was changed."""
         places = [
             (place, name, tensor)
             for part in module.modules()
-            for place in (part._parameters, part._buffers)
+            for place in (part._parameters, part._buffers, part._modules)
             for name, tensor in place.items()
             if tensor is not None
         ]
         self._holders = [place for place, _, _ in places]
         self._names = [name for _, name, _ in places]
-        self._tensors = [tensor for _, _, tensor in places]
+        self._present = [value for _, _, value in places]
+        self._tensors = [value for value in self._present if isinstance(value, Tensor)]
         self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counting]
         self._stepped = False
@@ -191,7 +192,7 @@ class Stream:
         return (
             self._stepped
             or [tensor._version for tensor in self._counting] != self._versions
-            or not all(map(is_, present, self._tensors))
+            or not all(map(is_, present, self._present))
         )
 
     def _notice(self, changed: set[int]) -> None:
@@ -206,7 +207,7 @@ class Stream:
                 engine.state = self._initial(i, y)
             y = engine(y, dt) if i else engine(y, dt, *observed)
             if self._projections:
-                y = y @ self._projections[i].T
+                y = self._projections[i](y)
         self._begun = True
         return y
 
@@ -255,6 +256,20 @@ class Stream:
             f"Stream.step: x must be a NumPy array or tensor of {self._dtype}, as the module's "
             f"parameters are, got {kind}. Convert it, or the module with .to()."
         )
+
+
+def _packed(projection: nn.Module) -> Callable[[Array], Array]:
+    """Return a layer's projection of arrays, by its packed weights if it is what was built."""
+    if type(projection) is nn.Linear and not projection._forward_hooks:
+        weight = projection.weight.detach().numpy().copy()
+        return lambda y: y @ weight.T
+
+    def call(y: Array) -> Array:
+        with torch.no_grad():
+            out: Array = projection(torch.from_numpy(y)).numpy()
+        return out
+
+    return call
 
 
 _STREAMS: WeakSet[Stream] = WeakSet()

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from tauflow.cells.base import AbstractCell, AbstractHoistedCell
 from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
+from tauflow.kernels.guard import check_own
 from tauflow.kernels.spec import under_transform
 
 
@@ -68,7 +69,13 @@ def _run_piece(
 def reference_loop(
     call: KernelCall,
 ) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B S"]]:
-    """Step the cell through time; every kernel is held to this result."""
+    """Step the cell through time; every kernel is held to this result.
+
+    Raises:
+        ShapeError, DtypeError: tensors of the call, or a parameter of one of the library's cells,
+            do not have the shapes that the cell was built with.
+    """
+    check_own(call)
     h, states = call.h, []
     advance = _advance_hoisted(call) if isinstance(call.cell, AbstractHoistedCell) else _step(call)
     for step in range(call.x.shape[1]):

@@ -1,0 +1,263 @@
+"""Parts of a cell replaced, wrapped or hooked: what the cell's own step computes is computed."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+import tauflow
+from tauflow.cells.built import changes
+from tauflow.errors import BackendError, ShapeError, StreamError
+from tauflow.kernels import KernelCall, pick
+
+X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+class Adapted(nn.Module):
+    """A layer with a low-rank term beside it."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, 2, bias=False)
+        self.up = nn.Linear(2, layer.out_features, bias=False)
+
+    def forward(self, z):
+        return self.layer(z) + self.up(self.down(z))
+
+
+class AdaptedLinear(nn.Linear):
+    """The same as a layer of another class, with a weight that says not all."""
+
+    def forward(self, z):
+        return super().forward(z) + 0.3 * z.sum(-1, keepdim=True)
+
+
+class Halved(nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+def subclass(rnn):
+    layer = AdaptedLinear(8, 6)
+    layer.load_state_dict(rnn.cell.backbone.layers[0].state_dict())
+    rnn.cell.backbone.layers[0] = layer
+
+
+def wrap(rnn):
+    rnn.cell.backbone.layers[0] = Adapted(rnn.cell.backbone.layers[0])
+
+
+def longer(rnn):
+    rnn.cell.backbone.layers.append(nn.Tanh())
+
+
+def hook(rnn):
+    rnn.cell.heads.register_forward_hook(lambda part, inputs, out: out / 2)
+
+
+def hook_before(rnn):
+    rnn.cell.heads.register_forward_pre_hook(lambda part, inputs: (inputs[0] / 2, inputs[1]))
+
+
+def forward_of_its_own(rnn):
+    part = rnn.cell.heads
+    whole = part.forward
+    part.forward = lambda z, dt: whole(z, dt) / 2
+
+
+def step_of_its_own(rnn):
+    whole = rnn.cell.step
+    rnn.cell.step = lambda x, h, dt: whole(x, h, dt) / 2
+
+
+def without_bias(rnn):
+    rnn.cell.backbone.layers[0].bias = None
+
+
+ALTERATIONS = [
+    subclass,
+    wrap,
+    longer,
+    hook,
+    hook_before,
+    forward_of_its_own,
+    step_of_its_own,
+    without_bias,
+]
+
+
+def cfc(**options):
+    torch.manual_seed(0)
+    rnn = tauflow.CfC(3, 5, backbone_units=6, **options).eval()
+    nn.init.ones_(rnn.cell.backbone.layers[0].bias)
+    return rnn
+
+
+def stepped(rnn, x):
+    """Return the outputs by the cell's step alone."""
+    h, outputs = torch.zeros(len(x), rnn.cell.state_size), []
+    for t in range(x.shape[1]):
+        h = rnn.cell.step(x[:, t], h, torch.ones(len(x), 1))
+        outputs.append(rnn.cell.readout(h))
+    return torch.stack(outputs, 1)
+
+
+def check_everywhere(rnn, x=X):
+    """Compare the module, its gradient and its stream with the cell's step."""
+    expected = stepped(rnn, x)
+    torch.testing.assert_close(rnn(x)[0], expected)
+    stream = rnn.stream(len(x))
+    outputs = torch.stack([stream.step(sample) for sample in x.unbind(1)], 1)
+    torch.testing.assert_close(outputs, expected.detach())
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
+def test_an_altered_part_is_called(alter):
+    rnn, plain = cfc(), cfc()
+    alter(rnn)
+    assert not torch.allclose(rnn(X)[0], plain(X)[0])
+    check_everywhere(rnn)
+    assert changes(rnn.cell) is not None
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_a_kernel_asked_for_by_name_says_what_was_altered(alter, backend):
+    rnn = cfc(backend=backend)
+    alter(rnn)
+    with pytest.raises(BackendError, match=r"its (backbone|heads|own step)[a-z0-9.]* (is|has)"):
+        rnn(X)
+    call = KernelCall(rnn.cell, X, torch.zeros(2, 5), torch.ones(2, 5, 1))
+    spec = pick(KernelCall(cfc().cell, call.x, call.h, call.dt), backend)
+    with pytest.raises(BackendError, match="cannot serve this call: its"):
+        spec.run(call)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cfc", {"backbone_units": 6}),
+        ("cfc", {"backbone_units": 6, "backbone_layers": 3}),
+        ("cfc-mmrnn", {"backbone_units": 6}),
+        ("gnode", {}),
+        ("gru-ode", {}),
+        ("ode-rnn-rubanova", {}),
+        ("ltc", {}),
+        ("lstm", {}),
+        ("ode-lstm", {}),
+        ("cfc", {"backbone_units": 6, "proj_size": 4}),
+    ],
+)
+def test_dynamic_quantization(name, options):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 3, 5, **options).eval()
+    with torch.no_grad():
+        expected = rnn(X)[0]
+        quantized = torch.ao.quantization.quantize_dynamic(rnn, {nn.Linear}, dtype=torch.qint8)
+        torch.testing.assert_close(quantized(X)[0], expected, rtol=0.1, atol=0.05)
+        stream = quantized.stream(2)
+        for x, y in zip(X.unbind(1), quantized(X)[0].unbind(1), strict=True):
+            # what a quantised layer rounds to depends on all that it is given at once
+            torch.testing.assert_close(stream.step(x), y, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "parameter", "options"),
+    [
+        ("cfc", "heads", "weight", {"backbone_units": 6}),
+        ("cfc", "heads", "w_tau", {"backbone_units": 6, "mode": "pure"}),
+        ("cfc", "backbone.layers.0", "weight", {"backbone_units": 6}),
+        ("cfc", "backbone.layers.1", "bias", {"backbone_units": 6, "backbone_layers": 2}),
+        ("cfc-mmrnn", "core.heads", "bias", {"backbone_units": 6}),
+        ("wired-cfc", "layers.0", "weight", {}),
+        ("ode-lstm", "flow", "W_h", {}),
+    ],
+)
+class TestComputedParameters:
+    def build(self, name, part, options):
+        torch.manual_seed(0)
+        rnn = tauflow.build(name, 3, 5, **options).eval()
+        return rnn, rnn.cell.get_submodule(part)
+
+    def test_they_are_read_where_they_are_computed(self, name, part, parameter, options):
+        rnn, module = self.build(name, part, options)
+        parametrize.register_parametrization(module, parameter, Halved())
+        assert pick(KernelCall(rnn.cell, X, *self.rest(rnn)), "auto") is not None
+        check_everywhere(rnn)
+
+    def rest(self, rnn):
+        return torch.zeros(2, rnn.cell.state_size), torch.ones(2, 5, 1)
+
+    @pytest.mark.parametrize("extra", [slice(None, -1), slice(1, None), slice(0, 1)], ids=str)
+    def test_one_of_another_shape_is_refused(self, name, part, parameter, options, extra):
+        class Cut(nn.Module):
+            def forward(self, weight):
+                return weight[extra]
+
+        rnn, module = self.build(name, part, options)
+        parametrize.register_parametrization(module, parameter, Cut(), unsafe=True)
+        with pytest.raises(ShapeError, match=rf"{parameter} has shape"):
+            rnn(X)
+        with pytest.raises((ShapeError, RuntimeError)):
+            rnn.stream(2).step(X[:, 0])
+
+
+def test_a_projection_that_was_replaced_is_called():
+    rnn, plain = cfc(proj_size=5), cfc(proj_size=5)
+    rnn.projections[0] = Adapted(rnn.projections[0])
+    expected = rnn(X)[0].detach()
+    assert not torch.allclose(expected, plain(X)[0])
+    stream = rnn.stream(2)
+    outputs = torch.stack([stream.step(x) for x in X.unbind(1)], 1)
+    torch.testing.assert_close(outputs, expected)
+
+
+@pytest.mark.parametrize("alter", [subclass, wrap], ids=lambda f: f.__name__)
+def test_a_stream_notices_another_part(alter):
+    rnn = cfc()
+    stream = rnn.stream(2)
+    stream.step(X[:, 0])
+    alter(rnn)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:, 1])
+    stream.refresh()
+    torch.testing.assert_close(stream.step(X[:, 1]), stepped(rnn, X)[:, 1].detach(), atol=1, rtol=1)
+
+
+def test_a_part_of_another_cell_does_not_fit():
+    rnn, other = cfc(), tauflow.CfC(3, 7, backbone_units=6)
+    rnn.cell.heads = other.cell.heads
+    for backend in ("auto", "reference"):
+        rnn.backend = backend
+        with pytest.raises(ValueError, match=r"heads\.(hidden_size|weight)"):
+            rnn(X)
+
+
+def test_a_users_cell_may_grow():
+    """Only the library's cells are held to their shapes: no kernel reads another one."""
+
+    class Growing(tauflow.cells.AbstractCell):
+        def __init__(self, input_size, hidden_size):
+            super().__init__(input_size, hidden_size)
+            self.W = nn.Parameter(torch.randn(hidden_size, input_size))
+
+        def step(self, x, h, dt):
+            return torch.tanh(h + x @ self.W.T.sum(1, keepdim=True) * dt)
+
+    rnn = tauflow.RNN(Growing(3, 5))
+    rnn.cell.W = nn.Parameter(torch.randn(9, 3))
+    assert rnn(X)[0].shape == (2, 5, 5)
+
+
+def test_a_copy_is_held_to_the_same_shapes():
+    rnn = cfc()
+    for twin in (copy.deepcopy(rnn), pickle.loads(pickle.dumps(rnn))):
+        torch.testing.assert_close(twin(X)[0], rnn(X)[0])
+        twin.cell.heads.bias = nn.Parameter(torch.zeros(1))
+        with pytest.raises(ShapeError, match=r"heads\.bias has shape \(1,\), expected \(20,\)"):
+            twin(X)
