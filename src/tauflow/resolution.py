@@ -63,12 +63,12 @@ def spacing(dtype: torch.dtype, largest: float) -> float:
 
 
 def clearly_fine(dtype: torch.dtype, largest: float, smallest_gap: float) -> bool:
-    """Whether the smallest gap above 0 shows already that rounding has spoilt none.
+    """Whether the smallest gap, or the typical one, shows already that rounding has spoilt none.
 
     Args:
         dtype: of the times.
         largest: absolute value of any time.
-        smallest_gap: of all gaps; 0 tells nothing.
+        smallest_gap: of all gaps, or their median; 0 tells nothing.
     """
     return spacing(dtype, largest) <= TOLERATED * smallest_gap
 

@@ -188,10 +188,12 @@ def _clearly_told_apart(times: Tensor, gaps: Tensor, mask: Tensor | None) -> boo
     with torch.no_grad():
         low, high = torch.aminmax(times if mask is None else times.masked_fill(~mask, 0.0))
         largest, smallest = max(-low.item(), high.item()), gaps[:, 1:].min().item()
-        if smallest == 0.0:  # of a masked step, or of samples at one time
-            smallest = torch.where(gaps > 0, gaps, torch.inf).min().item()
-    inside = largest < float("inf") and smallest < float("inf")
-    return inside and clearly_fine(times.dtype, largest, smallest)
+        if not (largest < float("inf") and smallest >= 0.0):
+            return False
+        if clearly_fine(times.dtype, largest, smallest):
+            return True
+        above = gaps[gaps > 0]  # a masked step has none, nor have samples at one time
+        return above.numel() > 0 and clearly_fine(times.dtype, largest, above.median().item())
 
 
 def _refuse_lost(where: str, times: Tensor, gaps: Tensor, mask: Tensor | None, advice: str) -> None:

@@ -24,6 +24,9 @@ def test_most_calls_are_seen_to_be_fine_at_a_glance(masked, monkeypatch):
     monkeypatch.setattr("tauflow.sequence.gaps.lost_gap", None)
     mask = {"mask": MASK} if masked else {}
     assert gaps(t=STEPS.float(), **mask) == gaps(t=STEPS, **mask)
+    clock = torch.rand(2, 5, generator=torch.Generator().manual_seed(0)).cumsum(1) + 30
+    clock[0, 1] = clock[0, 0] + 1e-5  # one tiny gap among others
+    gaps(t=clock, **mask)
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

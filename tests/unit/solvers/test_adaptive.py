@@ -197,7 +197,7 @@ def test_the_limit_counts_the_steps_tried():
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchode", None)
-    with pytest.raises(MissingExtraError, match="torchode is not installed.*pip install"):
+    with pytest.raises(MissingExtraError, match=r"torchode is not installed.*pip install"):
         integrate_adaptive(torch.tanh, H, DT)
 
 
