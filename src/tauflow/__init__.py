@@ -1,5 +1,8 @@
 """Neural networks whose state flows in continuous time, for PyTorch."""
 
+from . import import_path as _import_path  # noqa: F401  # before what could be shadowed
+
+# isort: split
 from importlib.metadata import version as _version
 
 from tauflow.batch import SequenceBatch

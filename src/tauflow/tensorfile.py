@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from tauflow.errors import TauflowError
+from tauflow.plain_json import read_json
 
 FORMAT_VERSION = 1
 _BLOCK = 1 << 24
@@ -77,13 +78,15 @@ def read_tensor_file(
     try:
         tensors = safetensors.torch.load(data)
         (length,) = struct.unpack("<Q", data[:8])
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+        metadata = read_json(data[8 : 8 + length]).get("__metadata__", {})
     except (safetensors.SafetensorError, struct.error, ValueError, KeyError) as reason:
         raise error(f"{path} is truncated, damaged or not a safetensors file. {advice}") from reason
     try:
         text, digest = metadata["tauflow"], metadata["sha256"]
-        content = json.loads(text)
-        found, format_version = content["kind"], int(content["format_version"])
+        content = read_json(text)
+        found, format_version, facts = (content[k] for k in ("kind", "format_version", "facts"))
+        if not isinstance(format_version, int) or not isinstance(facts, dict):
+            raise TypeError(f"format_version is {format_version!r}, facts a {type(facts).__name__}")
     except (KeyError, TypeError, ValueError) as reason:
         raise error(f"{path} is a safetensors file, but not one of tauflow. {advice}") from reason
     if format_version > FORMAT_VERSION:
@@ -95,7 +98,6 @@ def read_tensor_file(
         raise error(f"{path} is damaged: its checksum does not match its content. {advice}")
     if found != kind:
         raise error(f"{path} is a {found}, expected a {kind}. {_USES.get(found, advice)}")
-    facts: dict[str, Any] = content["facts"]
     return tensors, facts
 
 

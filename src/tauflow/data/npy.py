@@ -3,26 +3,31 @@
 import errno
 import hashlib
 import math
+import mmap
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.errors import DataError, DataNotFoundError, DiskFullError, DtypeError
-from tauflow.tensorfile import raw_bytes
+from tauflow.option_types import shown
+from tauflow.tensorfile import naming, raw_bytes
 
 from .store import sha256_of
 
 ADVICE = "Restore it from a copy, or write the data set anew."
 _HEADER_BYTES = 256  # a multiple of 64, so that arrays begin where torch would let them begin
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_WIDTHS = {"int": (8, 16, 32, 64), "float": (16, 32, 64), "complex": (64, 128)}
+_WIDTHS["uint"] = _WIDTHS["int"]
+_DTYPES = ("bool", *(f"{kind}{bits}" for kind, every in _WIDTHS.items() for bits in every))
 
 
 class ArrayWriter:
@@ -95,8 +100,10 @@ class ArrayWriter:
 def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
     """Map a file that :class:`ArrayWriter` wrote into memory and return its array, without reading.
 
-    The mapping is shared and read-only, so that pages count neither as memory of the process nor
-    against what the system may promise, and a file may be larger than memory and swap together.
+    The mapping is copy-on-write: an operation in place changes the tensor and never the file, and
+    the pages that it touches become memory of the process. It reserves no memory, so that a file
+    may be larger than memory and swap together. Where the system promises no such mapping
+    (Linux with ``vm.overcommit_memory=2``), it is read-only, and PyTorch warns of that.
 
     Args:
         path: the file.
@@ -107,12 +114,15 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         DataNotFoundError: there is no such file.
         DataError: the file is truncated, or holds something else.
     """
+    if dtype not in _DTYPES:
+        raise DataError(f"{path}: dtype {shown(dtype)} is none of {', '.join(_DTYPES)}. {ADVICE}")
     kind = np.dtype(dtype)
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
             found = os.fstat(file.fileno()).st_size
-    except FileNotFoundError as error:
+            mapped = _mapped(file, found)
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise DataNotFoundError(f"{path} is missing. {ADVICE}") from error
     expected = _HEADER_BYTES + math.prod(shape) * kind.itemsize
     if found != expected:
@@ -123,8 +133,21 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> Tensor:
         raise DataError(
             f"{path} is damaged: it does not begin as an array of {kind.str}, {shape}. {ADVICE}"
         )
-    array = np.memmap(path, dtype=kind, mode="r", offset=_HEADER_BYTES, shape=shape)
-    return torch.from_numpy(np.asarray(_Quiet(array)))
+    array = np.frombuffer(mapped, kind, math.prod(shape), _HEADER_BYTES).reshape(shape)
+    return torch.from_numpy(array)
+
+
+def _mapped(file: IO[bytes], size: int) -> mmap.mmap | bytes:
+    """Map a file copy-on-write, without a claim on memory for the copies."""
+    if not size:
+        return b""  # which cannot be mapped, and is no array
+    if os.name != "posix":
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    unreserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    try:
+        return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | unreserved)
+    except OSError:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -136,15 +159,6 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return start + length.to_bytes(2, "little") + text.encode("ascii")
 
 
-class _Quiet:
-    """An array that does not say that it is read-only: PyTorch would warn at every start."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array = array  # keeps the mapping while a tensor needs it
-        interface = array.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-
-
 @contextmanager
 def room_on_disk(path: Path) -> Iterator[None]:
     """Say so plainly if the disk is full.
@@ -153,7 +167,8 @@ def room_on_disk(path: Path) -> Iterator[None]:
         DiskFullError: it is.
     """
     try:
-        yield
+        with naming(path):
+            yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise

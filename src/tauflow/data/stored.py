@@ -36,6 +36,8 @@ from tauflow.errors import (
     DtypeError,
     ShapeError,
 )
+from tauflow.option_types import misfit, shown
+from tauflow.plain_json import read_json
 from tauflow.tensorfile import PARTIAL, sync_folder, write_atomically
 
 from .card import DatasetCard, TaskData
@@ -45,6 +47,7 @@ from .store import sha256_of
 FACTS_FILE = "task.json"
 FORMAT, FORMAT_VERSION = "tauflow data set", 1
 PARTS = ("train", "valid", "test")
+_FIELDS = frozenset(field.name for field in fields(SequenceBatch))
 
 Pieces = SequenceBatch | Iterable[SequenceBatch]
 
@@ -124,8 +127,10 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
     drops it again when memory is short. A slice of a batch is a view of the file, an index tensor
     copies the sequences it names. Training, evaluation and fingerprints take them piece by piece.
 
-    The tensors are read-only, which PyTorch does not know: **an operation in place on them ends the
-    process** (segmentation fault); take a clone first. ``data.to(device)`` reads a part as a whole.
+    An operation in place changes what this process sees and never the file; what it touches becomes
+    memory of the process. ``data.to(device)`` reads a part as a whole. A file that another program
+    cuts short while it is mapped ends the process (SIGBUS) where what is gone is read: replace
+    files, by :func:`os.replace`, and never write into them.
     Shuffling reads from all over the files: on a disk without random access write the sequences in
     random order, and train with ``Recipe(shuffle=False)``.
 
@@ -152,10 +157,12 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
             part: _open_part(folder / part, arrays, verify=verify)
             for part, arrays in facts["parts"].items()
         }
+        for part, batch in parts.items():
+            _check_card(f"{folder / part}", batch, card)
         return TaskData(card, parts["train"], parts.get("valid"), parts["test"])
     except (DataError, DataNotFoundError, ChecksumError):
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{folder / FACTS_FILE} is damaged, or from another version of tauflow ({error!r}). "
             f"{ADVICE}"
@@ -276,8 +283,12 @@ def _padded(where: str, piece: SequenceBatch, steps: int, *, per_step: bool) -> 
 def _open_part(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:
     tensors = {}
     for name, facts in arrays.items():
-        path = folder / f"{name}.npy"
-        tensors[name] = map_array(path, facts["dtype"], tuple(facts["shape"]))
+        if name not in _FIELDS or folder.name not in PARTS:
+            raise ValueError(f"no part has a field {shown(f'{folder.name}/{name}')}")
+        path, shape = folder / f"{name}.npy", tuple(facts["shape"])
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"{name} has the shape {shown(shape)}")
+        tensors[name] = map_array(path, facts["dtype"], shape)
         if verify and sha256_of(path) != facts["sha256"]:
             raise ChecksumError(
                 f"{path} is damaged: its SHA-256 is not that of {FACTS_FILE}. {ADVICE}"
@@ -287,9 +298,11 @@ def _open_part(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> Sequ
 
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_bytes())
-        found, format_version = facts["format"], int(facts["format_version"])
-    except (FileNotFoundError, NotADirectoryError) as error:
+        facts = read_json(path.read_bytes())
+        found, format_version = facts["format"], facts["format_version"]
+        if not isinstance(format_version, int):
+            raise TypeError(f"format_version is {shown(format_version)}")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise DataNotFoundError(
             f"{path.parent} holds no data set: there is no {path.name}. Give a folder that "
             "tauflow.data.write_task wrote."
@@ -333,4 +346,6 @@ def _plain(value: object) -> Any:
 
 def _card_from(facts: Mapping[str, Any]) -> DatasetCard:
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+    if wrong := misfit(DatasetCard.__init__, values):
+        raise TypeError(wrong)
     return DatasetCard(**values)

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tauflow.import_path import safe_path_of_children
+
 from .attempt import attempt, failure
 from .outlook import Outlook
 from .results import RunRecord
@@ -37,15 +39,17 @@ def in_processes(
     left = {job.key: job for job in jobs}
     while left:
         try:
-            for record in _pool(list(left.values()), outlook, advance, options):
-                del left[record.key]
-                yield record
+            with safe_path_of_children():
+                for record in _pool(list(left.values()), outlook, advance, options):
+                    del left[record.key]
+                    yield record
             return
         except TerminatedWorkerError:
             suspects = [job for job in outlook.running() if job.key in left]
         for job in suspects or list(left.values())[:1]:
             try:
-                (record,) = _pool([job], outlook, advance, options)
+                with safe_path_of_children():
+                    (record,) = _pool([job], outlook, advance, options)
             except TerminatedWorkerError:
                 message = (
                     "its process was killed, often for want of memory. Run the command again to "

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tauflow.errors import CheckpointError
+from tauflow.option_types import misfit
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 _ADVICE = "Restore it from a copy, or delete the run directory and train anew."
@@ -72,6 +73,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: the file is missing, damaged, truncated or something else.
     """
     tensors, facts = read_tensors(path, "checkpoint")
+    try:
+        checkpoint = _checkpoint(tensors, facts)
+        if wrong := misfit(Checkpoint.__init__, vars(checkpoint)):
+            raise TypeError(wrong)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({error!r}). {_ADVICE}") from error
+    return checkpoint
+
+
+def _checkpoint(tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
     optimizer = {int(index): dict(state) for index, state in facts.pop("optimizer").items()}
     model: dict[str, Tensor] = {}
     rng: dict[str, Tensor] = {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least
-from tauflow.errors import ArgumentError, NonFiniteError
+from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 
 from .checkpoint import Checkpoint
 from .curriculum import beginning, starts_stage, steps_of_epoch
@@ -324,6 +324,15 @@ def _check_selected(row: dict[str, Any], splits: Splits) -> None:
             )
 
 
+def _check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ``ValueError`` for a state that belongs to tensors of other shapes."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            shape = () if name == "step" else parameter.shape
+            if isinstance(value, torch.Tensor) and value.shape != shape:
+                raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
+
+
 def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
     """Claim the directory, or take over the state of the run in it."""
     if not resume:
@@ -332,14 +341,23 @@ def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: 
     saved = directory.resume()
     if saved is None:
         return
-    run.model.load_state_dict(saved.model)
     groups = run.optimizer.state_dict()["param_groups"]
-    run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
+    try:
+        run.model.load_state_dict(saved.model)
+        run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
+        _check_moments(run.optimizer)
+        torch.set_rng_state(saved.rng["cpu"])
+        for row in saved.history:
+            float(row["epoch"]), float(row["seconds"]), row["valid"], row["test"]
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it from "
+            "a copy, or delete the directory and train anew."
+        ) from error
     run.step, run.history = saved.step, saved.history
     selection.epoch, selection.value = saved.best_epoch, saved.best_metric
     if saved.best_epoch is not None:
         selection.weights = directory.best_weights(saved.best_epoch)
-    torch.set_rng_state(saved.rng["cpu"])
     if "cuda" in saved.rng and run.data.x.device.type == "cuda":
         torch.cuda.set_rng_state(saved.rng["cuda"], run.data.x.device)
     if run.history:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tauflow.batch import SequenceBatch
 from tauflow.errors import CheckpointError
 from tauflow.lock import locked
+from tauflow.plain_json import read_json
 from tauflow.tensorfile import PARTIAL, hash_tensors, naming, write_atomically
 
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
@@ -115,10 +116,10 @@ class RunDirectory:
             CheckpointError: the file is unreadable, or holds the weights of another epoch.
         """
         weights, facts = read_tensors(self._best, "weights file")
-        if facts["epoch"] != epoch:
+        if facts.get("epoch") != epoch:
             raise CheckpointError(
-                f"{self._best} holds the weights of epoch {facts['epoch']}, but the best epoch was "
-                f"{epoch}. Restore the directory from a copy, or delete it and train anew."
+                f"{self._best} holds the weights of epoch {facts.get('epoch')}, but the best epoch "
+                f"was {epoch}. Restore the directory from a copy, or delete it and train anew."
             )
         return weights
 
@@ -132,7 +133,7 @@ class RunDirectory:
     def _compare_description(self) -> bool:
         """Return whether the run changes in a way that it may; refuse any other change."""
         try:
-            found = json.loads(self._run.read_bytes())
+            found = read_json(self._run.read_bytes())
             flat_found = _flat(found)
         except (ValueError, AttributeError) as error:
             raise CheckpointError(

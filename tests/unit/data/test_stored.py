@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import math
+import mmap
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ from tauflow.errors import (
     DiskFullError,
     DtypeError,
     ShapeError,
+    TauflowError,
 )
 
 REAL = [torch.float16, torch.float32, torch.float64]
@@ -182,7 +184,9 @@ def test_nothing_is_read_into_memory(written):
             if line.rstrip().endswith("train/x.npy")
         ]
     assert places
-    assert {flags for _, _, flags in places} == {"r--s"}  # read-only and shared
+    assert {flags for _, _, flags in places} == {"rw-p"}  # copied where written
+    blocks = Path("/proc/self/smaps").read_text(encoding="utf-8").split("train/x.npy")[1:]
+    assert all(" nr" in block.partition("VmFlags:")[2].split("\n")[0] for block in blocks)
 
     def mapped(tensor):
         return any(low <= tensor.data_ptr() < high for low, high, _ in places)
@@ -191,6 +195,54 @@ def test_nothing_is_read_into_memory(written):
     assert mapped(sliced)
     assert not mapped(chosen)
     assert torch.equal(chosen, parts()["train"].x[[4, 2]])
+
+
+def test_an_operation_in_place_changes_the_tensor_and_never_the_file(written):
+    before = (written / "train" / "x.npy").read_bytes()
+    data = open_task(written)
+    data.train.x.mul_(2)
+    data.train.x[0] = 7.0
+    assert torch.equal(data.train.x[1:], 2 * parts()["train"].x[1:])
+    assert (data.train.x[0] == 7).all()
+    assert torch.equal(open_task(written, verify=True).train.x, parts()["train"].x)
+    assert (written / "train" / "x.npy").read_bytes() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere nothing is said of memory")
+def test_where_memory_must_be_promised_the_file_is_mapped_read_only(written, monkeypatch):
+    whole = mmap.mmap
+
+    def strict(*args, access=mmap.ACCESS_DEFAULT):
+        if access != mmap.ACCESS_READ:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return whole(*args, access=access)
+
+    monkeypatch.setattr("tauflow.data.npy.mmap.mmap", strict)
+    with pytest.warns(UserWarning, match="not writable"):
+        data = open_task(written)
+    assert torch.equal(data.train.x, parts()["train"].x)
+
+
+HOSTILE = {
+    "an object": (lambda f: f["parts"]["train"]["x"].update(dtype="O"), "dtype 'O' .* is none of"),
+    "another folder": (lambda f: f["parts"].update({"../x": f["parts"]["train"]}), "no part has"),
+    "another file": (lambda f: f["parts"]["train"].update({"../x": {}}), "no part has a field"),
+    "a size below 0": (lambda f: f["parts"]["train"]["x"].update(shape=[-1, 2]), "has the shape"),
+    "a mistyped card": (lambda f: f["card"].update(title=[1]), "title must be a str, got"),
+    "another card": (lambda f: f["card"].update(input_size=10**9), "x has 2 features per step"),
+    "an infinite version": (lambda f: f.update(format_version=float("inf")), "is damaged"),
+    "no parts": (lambda f: f.update(parts=[]), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_facts_that_nobody_wrote_are_refused(case, written):
+    change, message = HOSTILE[case]
+    facts = json.loads((written / "task.json").read_text())
+    change(facts)
+    (written / "task.json").write_text(json.dumps(facts))
+    with pytest.raises(TauflowError, match=message):
+        open_task(written)
 
 
 def test_arrays_begin_where_those_in_memory_may(written):

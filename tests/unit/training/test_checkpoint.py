@@ -155,3 +155,32 @@ def test_an_error_of_writing_says_which_file(tmp_path):
         write()
     with pytest.raises(OSError, match="File too large: 'other'"):
         write("other")
+
+
+CRAFTED = {
+    "no facts": (None, "not one of tauflow"),
+    "an optimizer that is a list": ({"optimizer": []}, "is damaged"),
+    "a parameter that has no number": ({"optimizer": {"x": {}}}, "is damaged"),
+    "a history of numbers": ({"history": [1]}, "history must be a list of"),
+    "a text for an epoch": ({"epoch": "4"}, "epoch must be an int, got '4'"),
+    "an unknown fact": ({"more": 1}, "is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", CRAFTED)
+def test_facts_that_nobody_wrote_are_refused(case, path):
+    changes, message = CRAFTED[case]
+    before = example()
+    write_checkpoint(path, before)
+    tensors, facts = checkpoint.read_tensors(path, "checkpoint")
+    facts = None if changes is None else {**facts, **changes}
+    path.write_bytes(tensorfile.encode("checkpoint", tensors, facts))
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("version", [float("inf"), "1", None, [1]])
+def test_a_format_version_is_a_number(version, path):
+    path.write_bytes(tensorfile.encode("checkpoint", {}, {}, format_version=version))
+    with pytest.raises(CheckpointError, match="not one of tauflow"):
+        read_checkpoint(path)

@@ -245,3 +245,24 @@ def test_the_files_are_the_promised_ones(tmp_path):
     keys = {"epoch", "step", "lr", "train_loss", "valid", "test", "seconds"}
     for line in (tmp_path / "deep" / "run" / "log.jsonl").read_text().splitlines():
         assert json.loads(line).keys() == keys
+
+
+def test_a_checkpoint_of_tensors_of_other_shapes_is_refused(tmp_path):
+    fit(tmp_path)
+    path = tmp_path / "last.safetensors"
+    more = Recipe(lr=1.0, epochs=4, batch_size=8)
+    whole = read_checkpoint(path)
+    for part in ("moment", "weight", "generator"):
+        damaged = read_checkpoint(path)
+        if part == "moment":
+            damaged.optimizer[0]["exp_avg"] = torch.ones(1, 2, 3)
+        elif part == "weight":
+            name = next(iter(damaged.model))
+            damaged.model[name] = torch.ones(9)
+        else:
+            damaged.rng["cpu"] = torch.zeros(3, dtype=torch.uint8)
+        checkpoint.write_checkpoint(path, damaged)
+        with pytest.raises(CheckpointError, match=r"(?s)does not fit this model: .*train anew"):
+            fit(tmp_path, recipe=more)
+    checkpoint.write_checkpoint(path, whole)
+    assert fit(tmp_path, recipe=more).epochs == 4

@@ -148,10 +148,21 @@ def _check_resolution(
 def _check_order(
     sheet: Sheet, id: str, time: str, times: Floats, order: Indices, codes: Indices
 ) -> None:
-    gaps = np.diff(times[order])
-    wrong = np.flatnonzero((gaps <= 0) & (np.diff(codes[order]) == 0))
-    if not wrong.size:
+    same = np.diff(codes[order]) == 0
+    with np.errstate(over="ignore", under="ignore"):  # which is what is looked for
+        gaps = np.diff(times[order])
+        held = gaps.astype(np.float32)
+    wrong = np.flatnonzero((gaps <= 0) & same)
+    lost = np.flatnonzero((gaps > 0) & same & ((held == 0) | ~np.isfinite(held)))
+    if not wrong.size and not lost.size:
         return
+    if not wrong.size:
+        row = int(order[lost[0] + 1])
+        raise TimeError(
+            f"{sheet.cell(row, time)} holds {sheet.columns[time][row]!s}, {gaps[lost[0]]:.3g} "
+            f"after {sheet.row(int(order[lost[0]]))} of the same id, a gap that single "
+            "precision cannot hold. Correct it, or give times in another unit."
+        )
     place = wrong[np.argmin(order[wrong + 1])]  # the first one in the table
     before, row = int(order[place]), int(order[place + 1])
     whose = f"{id} {sheet.texts(id)[row]!r}"

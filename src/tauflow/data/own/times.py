@@ -38,6 +38,8 @@ _BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _YEARS = range(1900, 2101)
 _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
 _FINER_YET = re.compile(r"[.,]\d{10}")
+_NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
+"""Dates that 64 bits can count in nanoseconds from 1970."""
 _EXACT = 2**53
 """Whole numbers beyond it are not all numbers of double precision."""
 
@@ -183,9 +185,22 @@ def _moments(sheet: Sheet, column: str, values: NDArray[Any]) -> NDArray[np.date
                 sheet, column, row, "an offset from UTC in either every date of the column or none"
             )
         moments.append(moment)
-    plain = [m if m.tzinfo is None else m.astimezone(timezone.utc) for m in moments]
-    found = np.array([moment.replace(tzinfo=None) for moment in plain], "datetime64[us]")
-    return found + finer if finer.any() else found
+    plain: list[datetime] = []
+    try:
+        for moment in moments:
+            at = moment if moment.tzinfo is None else moment.astimezone(timezone.utc)
+            plain.append(at.replace(tzinfo=None))
+    except OverflowError:
+        expected = "a date from year 1 to 9999 in UTC too"
+        raise _no_time(sheet, column, len(plain), expected) from None
+    found = np.array(plain, "datetime64[us]")
+    if not finer.any():
+        return found
+    far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
+    if far.any():  # NumPy would wrap around without a word
+        expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
+        raise _no_time(sheet, column, int(np.argmax(far)), expected)
+    return found + finer
 
 
 def _moment(value: Any) -> tuple[datetime | None, int]:
