@@ -39,8 +39,9 @@ class PathSettings:
         max_step: longest step as a share of the span.
         max_steps: steps that a network may try before it counts as not converged; the adaptive
             solvers of :mod:`tauflow.solvers` raise for all networks instead, and those of SciPy
-            know no such limit. All output points are kept until a network is measured: at four points a step, 100 neurons and this limit,
-            at most 0.3 GB for each network solved side by side.
+            know no such limit. All output points are kept until a network is measured: at four
+            points a step, 100 neurons and this limit, at most 0.3 GB for each network solved side
+            by side.
     """
 
     solver: str = "ode45"
