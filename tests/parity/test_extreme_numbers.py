@@ -11,8 +11,8 @@ from tauflow.cells import CTRNNCell, LTCCell
 from tauflow.kernels import KernelCall
 from tauflow.sequence import reference_loop
 
-NUMBERS = (1e15, 1e19, 1e25, 1e30, 1e38, math.inf, math.nan)
-GAPS = (0.0, 1e-30, 1e15, 1e30)
+NUMBERS = (1e19, 1e30, 1e38, math.inf, math.nan)
+GAPS = (0.0, 1e-30, 1e30)
 CASES = [(place, number) for place in ("x", "h", "weight") for number in NUMBERS]
 CASES += [("dt", gap) for gap in GAPS]
 

@@ -46,7 +46,7 @@ def test_training_does_not_grow(name, tries):
     for _ in range(50):
         step(4, 8)
     before = resident()
-    for _ in range(tries("training steps", few=150, full=10_000)):
+    for _ in range(tries("training steps", few=60, full=10_000)):
         step(4, 8)
     grown = resident() - before
     assert grown < _LEAST, f"{name}: {grown / MIB:.1f} MiB"
@@ -61,7 +61,7 @@ def test_training_with_varying_sizes_does_not_grow(name, tries):
         step(most, most)
     release_memory()
     before = resident()
-    for _ in range(tries("training steps of varying sizes", few=15, full=600)):
+    for _ in range(tries("training steps of varying sizes", few=4, full=600)):
         step(random_.randint(1, most), random_.randint(1, most))
     kept = sum(block.nbytes for block in (*workspace._free, *workspace._returned))
     grown = resident() - before
