@@ -90,7 +90,7 @@ def test_children_of_a_process_that_trains(name, tries):
         assert torch.equal(rnns[2](torch.ones(8, 8, 3))[0], expected)
 
     with load(lambda number: train(rnns[number], random_.choice([8, 10, 12]))) as errors:
-        for number in range(tries("forks under load", few=4, full=100)):
+        for number in range(tries("forks under load", few=4, full=60)):
             time.sleep(random_.uniform(0, 0.01))
             status = ended(fork(child))
             assert status == 0, f"{name}: child {number} ended with {status}"
@@ -150,7 +150,7 @@ sys.exit("the child hung" if status is None else status)
 def test_children_of_a_process_whose_kernels_are_being_imported(tries):
     pytest.importorskip("numba")
     random_ = random.Random(1)
-    for number in range(tries("forks while importing", few=1, full=25)):
+    for number in range(tries("forks while importing", few=1, full=10)):
         pause, name = random_.uniform(0.0, 1.5), random_.choice(["ltc", "cfc", "ode-lstm"])
         ran = subprocess.run(
             [sys.executable, "-c", FIRST_CALLS, str(Path(__file__).parent), str(pause), name],

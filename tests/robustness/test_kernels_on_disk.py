@@ -123,7 +123,7 @@ def test_random_damage_then_a_call(folder, tries):
     assert right(fresh())
     place = entry(folder)
     whole = place.read_bytes()
-    for seed in range(tries("calls of damaged kernels", few=5, full=300)):
+    for seed in range(tries("calls of damaged kernels", few=5, full=100)):
         place.write_bytes(mutate_bytes(whole, random.Random(seed)))
         assert right(fresh()), f"seed {seed}"
 
@@ -140,7 +140,7 @@ def program(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_several_processes_on_an_empty_cache(tmp_path, tries):
-    for number in range(tries("races on an empty kernel cache", few=1, full=10)):
+    for number in range(tries("races on an empty kernel cache", few=1, full=5)):
         folder = tmp_path / str(number)
         running = [program(folder) for _ in range(3)]
         said = [process.communicate(timeout=300)[1] for process in running]
@@ -151,7 +151,7 @@ def test_several_processes_on_an_empty_cache(tmp_path, tries):
 
 def test_processes_killed_while_they_compile(tmp_path, tries):
     random_ = random.Random(0)
-    for number in range(tries("kills while compiling", few=1, full=30)):
+    for number in range(tries("kills while compiling", few=1, full=12)):
         folder = tmp_path / str(number)
         killed = program(folder)
         killed.stdout.readline()  # it begins to compile
