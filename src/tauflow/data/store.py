@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 
-from tauflow.errors import ChecksumError, DataNotFoundError
+from tauflow.errors import ArgumentError, ChecksumError, DataNotFoundError
 from tauflow.lock import locked
 
 from .card import DatasetCard
@@ -158,8 +158,8 @@ def _download(card: DatasetCard, folders: list[Path], check: Check | None) -> Pa
             return folder
         except (ChecksumError, DataNotFoundError):
             raise
-        except OSError as error:
-            if error.errno not in NOT_WRITABLE:
+        except (ArgumentError, OSError) as error:
+            if isinstance(error, ArgumentError) or error.errno not in NOT_WRITABLE:
                 why = f"downloading failed ({error})"
                 raise _not_found(card, _missing(card, folder), [folder], why) from error
             refused.append((folder, error))
