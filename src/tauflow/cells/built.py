@@ -80,9 +80,10 @@ def changes(cell: nn.Module) -> str | None:
     present: list[Tensor] = []
     for part in parts:
         module = _find(cell, part.path)
-        if module is None:  # it went with a part above it
+        if module is None:
+            reason = reason or f"its {_dotted(part.path)} is gone"
             continue
-        altered = _altered(module, part)
+        altered = _altered(module, part) if _may_be_altered(module, part) else None
         if altered is not None:
             reason = reason or f"its {_dotted(part.path)} {altered}"
             if not _is_a(module, part.kind):
@@ -104,6 +105,19 @@ def _find(module: nn.Module | None, path: tuple[str, ...]) -> nn.Module | None:
 def _is_a(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module is of a class, parametrised or not; a subclass may compute anything."""
     return module.__class__ is kind or type_before_parametrizations(module) is kind
+
+
+def _may_be_altered(module: nn.Module, part: Part) -> bool:
+    """Whether :func:`_altered` is worth its time, which most forward passes cannot spare."""
+    own: dict[str, Any] = module.__dict__
+    return (
+        module.__class__ is not part.kind
+        or len(own["_modules"]) != len(part.children)  # others by the same names have other classes
+        or not own.keys().isdisjoint(_METHODS)
+        or own["_forward_pre_hooks"]
+        or own["_forward_hooks"]
+        or own["_backward_hooks"]
+    )
 
 
 def _altered(module: nn.Module, part: Part) -> str | None:
@@ -157,10 +171,13 @@ def _compare_tensors(
 
 def _unequal(present: list[Tensor]) -> str | None:
     """Return in what tensors differ that were alike, or ``None``."""
+    if not present:
+        return None
+    dtype, on_cpu = present[0].dtype, present[0].is_cpu
     for tensor in present:
-        if tensor.dtype is not present[0].dtype:
-            return f"its parameters have several dtypes, {present[0].dtype} and {tensor.dtype}"
-        if tensor.device != present[0].device:
+        if tensor.dtype is not dtype:
+            return f"its parameters have several dtypes, {dtype} and {tensor.dtype}"
+        if tensor.is_cpu is not on_cpu:
             return f"its parameters are on several devices, {present[0].device} and {tensor.device}"
     return None
 

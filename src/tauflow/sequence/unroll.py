@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from tauflow.cells.base import AbstractCell, AbstractHoistedCell
 from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
-from tauflow.kernels.guard import check_own
+from tauflow.kernels.guard import check_own, run_picked
 from tauflow.kernels.spec import under_transform
 
 
@@ -39,7 +39,7 @@ def unroll(
         or under_transform(call)  # which keeps what it needs, and takes no checkpoints
     ):
         kernel = pick(call, backend)
-        return reference_loop(call) if kernel is None else kernel.run(call)
+        return reference_loop(call) if kernel is None else run_picked(kernel, call)
     h, outputs = call.h, []
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
