@@ -49,6 +49,8 @@ _ITEMS: dict[str, type] = {
 """What the lists and tables of these names hold; of a search also ``options`` of the data."""
 _LARGEST = 1e100
 """No published number is beyond it."""
+_LONGEST = 200
+"""Files and folders are named after tables and rows, with a few characters more."""
 _MOST = 1000
 """A sweep or a search makes no more rows or settings than these."""
 
@@ -88,6 +90,11 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     entries = [_complete(entry, table, where) for entry in table["row"]]
     rows = [row for entry in entries for row in _rows(entry, table, where)]
     for name, count in Counter(row.name for row in rows).items():
+        if len(name) > _LONGEST:
+            raise SpecificationError(
+                f"{where}: a row has a name of {len(name)} characters, and folders are named after "
+                f"it: {name[:40]!r}... Give it one of {_LONGEST} at most."
+            )
         if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
     return Experiment(
@@ -102,10 +109,11 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
 def _check_head(where: str, table: Table) -> None:
     """Refuse a name that cannot be a file's, and impossible numbers."""
     name = table["name"]
-    if not name.isprintable() or not name.strip(" .") or set(name) & set("/\\:"):
+    good = name.isprintable() and len(name) <= _LONGEST
+    if not good or not name.strip(" .") or set(name) & set("/\\:"):
         raise SpecificationError(
-            f"{where}: name = {name!r} cannot name the files of results. Use letters, digits and "
-            "hyphens."
+            f"{where}: name = {shown(name)} cannot name the files of results. Use up to {_LONGEST} "
+            "letters, digits and hyphens."
         )
     for key, least, most in (("seeds", 0 if "command" in table else 1, _MOST), ("ddof", 0, 1)):
         if not least <= table.get(key, least) <= most:

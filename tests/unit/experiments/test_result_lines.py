@@ -118,6 +118,7 @@ def test_files_that_are_no_specification(case, tmp_path):
         ({"name": "../x"}, "cannot name the files of results"),
         ({"name": ".."}, "cannot name the files of results"),
         ({"name": "a\x1b"}, "cannot name the files of results"),
+        ({"name": "a" * 201}, "cannot name the files of results. Use up to 200 letters"),
         ({"seeds": -1}, "seeds must be from 1 to 1000, got -1"),
         ({"ddof": 7}, "ddof must be from 0 to 1, got 7"),
         ({"published": {"std": float("nan")}}, "std must be a finite number, got nan"),

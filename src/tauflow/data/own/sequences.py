@@ -118,9 +118,10 @@ def sequences_of(
         counted = [np.arange(len(one), dtype=np.float64) for one in rows]
     else:
         assert time is not None
-        if times.dtype is not None:
-            _check_resolution(sheet, id, time, times, order, appearance)
-        _check_order(sheet, id, time, times.values, order, appearance)
+        with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
+            if times.dtype is not None:
+                _check_resolution(sheet, id, time, times, order, appearance)
+            _check_order(sheet, id, time, times.values, order, appearance)
         counted = [times.values[one] for one in rows]
     return Sequences(tuple(names[np.sort(first)].tolist()), tuple(rows), tuple(counted))
 
@@ -149,9 +150,8 @@ def _check_order(
     sheet: Sheet, id: str, time: str, times: Floats, order: Indices, codes: Indices
 ) -> None:
     same = np.diff(codes[order]) == 0
-    with np.errstate(over="ignore", under="ignore"):  # which is what is looked for
-        gaps = np.diff(times[order])
-        held = gaps.astype(np.float32)
+    gaps = np.diff(times[order])
+    held = gaps.astype(np.float32)
     wrong = np.flatnonzero((gaps <= 0) & same)
     lost = np.flatnonzero((gaps > 0) & same & ((held == 0) | ~np.isfinite(held)))
     if not wrong.size and not lost.size:

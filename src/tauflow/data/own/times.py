@@ -40,6 +40,8 @@ _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
 _FINER_YET = re.compile(r"[.,]\d{10}")
 _NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
 """Dates that 64 bits can count in nanoseconds from 1970."""
+_LARGEST = int(np.finfo(np.float64).max)
+"""Whole numbers beyond it are no numbers of double precision."""
 _EXACT = 2**53
 """Whole numbers beyond it are not all numbers of double precision."""
 
@@ -140,7 +142,11 @@ def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
     whole = [number for number in numbers if isinstance(number, int)]
     if len(whole) == len(numbers) and max(map(abs, whole)) > _EXACT:
         earliest = min(whole)
-        numbers = [number - earliest for number in whole]
+        spans = [number - earliest for number in whole]
+        if max(spans) > _LARGEST:
+            why = "a number whose distance from the others double precision can hold"
+            raise _no_time(sheet, column, spans.index(max(spans)), why)
+        numbers = [*spans]
     found = np.array(numbers, np.float64)
     if not np.isfinite(found).all():
         row = int(np.argmax(~np.isfinite(found)))
