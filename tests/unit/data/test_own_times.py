@@ -283,7 +283,5 @@ def test_a_file_with_more_digits_than_double_precision_has_is_refused(tmp_path):
 
 def test_whole_numbers_too_far_apart_for_any_type_are_refused(tmp_path):
     file = write(tmp_path / "wide.csv", visits(hours=["-1" + "0" * 308, "0", "1" + "0" * 308] * 12))
-    with pytest.raises(
-        TimeError, match=r"row 4, column 'hours' holds '1000.*expected a number whose"
-    ):
+    with pytest.raises(TimeError, match=r"row 4, column 'hours' holds '1000.*expected a number"):
         read_csv(file, **SAID)
