@@ -114,9 +114,7 @@ def _may_be_altered(module: nn.Module, part: Part) -> bool:
         module.__class__ is not part.kind
         or len(own["_modules"]) != len(part.children)  # others by the same names have other classes
         or not own.keys().isdisjoint(_METHODS)
-        or own["_forward_pre_hooks"]
-        or own["_forward_hooks"]
-        or own["_backward_hooks"]
+        or bool(own["_forward_pre_hooks"] or own["_forward_hooks"] or own["_backward_hooks"])
     )
 
 
