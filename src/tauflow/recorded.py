@@ -56,7 +56,7 @@ class RecordedMeta(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the object, then record its arguments."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # of this very class
+        signature = inspect.signature(cls._built_by())
         try:
             instance = super().__call__(*args, **kwargs)
         except TauflowError:
@@ -78,11 +78,15 @@ class RecordedMeta(ABCMeta):
         instance.options = {name: python_number(value) for name, value in options.items()}
         return instance
 
+    def _built_by(cls) -> Any:
+        """Return the constructor itself of one that wraps it to show more arguments."""
+        return inspect.unwrap(cls.__init__)  # type: ignore[misc]  # of this very class
+
     def _misfit(
         cls, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:
         """Say which argument is of the wrong type; nothing if none is, or if they do not bind."""
-        build = cls.__init__  # type: ignore[misc]  # of this very class
+        build = cls._built_by()
         if build.__module__.partition(".")[0] != "tauflow":
             return ""  # annotations of others may mean something else
         try:

@@ -5,12 +5,13 @@ import re
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from sources import ROOT
+from sources import PACKAGE, ROOT, tracked_text_files
 
 import tauflow
 
 tomllib = pytest.importorskip("tomllib", reason="tomllib is part of Python 3.11 and newer")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]
 
 
 def pinned():
@@ -46,3 +47,11 @@ def test_the_version_has_one_home():
     assert tauflow.__version__ == PROJECT["version"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", changes, re.MULTILINE)
+
+
+def test_the_types_go_into_the_wheel():
+    """The builder takes all of the package but what git ignores."""
+    assert BUILD["targets"]["wheel"] == {"packages": ["src/tauflow"]}
+    types = {*PACKAGE.rglob("*.pyi"), PACKAGE / "py.typed"}
+    assert len(types) > 4
+    assert types <= set(tracked_text_files())

@@ -2,32 +2,11 @@
 
 from .activations import ACTIVATIONS
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
-from .bidirectional_rnn import BidirectionalRNNCell
-from .catalog import MODELS, ModelEntry
-from .cfc import CfCCell
-from .cornn import CoRNNCell
-from .ct_gru import CTGRUCell
-from .ct_lstm import CTLSTMCell
-from .ct_rnn import CTRNNCell
-from .euler_gated import EulerGRUCell, EulerLSTMCell
-from .exprnn import ExpRNNCell
-from .gated import ElmanCell, GRUCell, LSTMCell
-from .gnode import GNODECell
-from .gru_d import GRUDCell, UnmaskedGRUDCell
-from .gru_ode import GRUODECell
-from .hippo import HiPPOCell
-from .lem import LEMCell
-from .lipschitz import LipschitzRNNCell
-from .lmu import LMUCell
-from .ltc import LTC_VARIANTS, LTCCell
-from .ltc_neuronal import NeuronalLTCCell
-from .mixed_memory import MixedMemoryCell
-from .ode_lstm import ODELSTMCell
-from .phased_lstm import PhasedLSTMCell
-from .rnn_decay import LinearDecayRNNCell, RNNDecayCell
-from .rubanova import RubanovaGRUCell
-from .rubanova_ode import RubanovaODERNNCell
-from .wired_cfc import WiredCfCCell
+from .catalog import CELLS, MODELS, ModelEntry
+from .ltc import LTC_VARIANTS
+
+# The cells' classes are here by their names; __init__.pyi, made of the same, tells them to tools.
+globals().update({cell.__name__: cell for cell in CELLS})
 
 __all__ = [
     "ACTIVATIONS",
@@ -35,36 +14,7 @@ __all__ = [
     "MODELS",
     "AbstractCell",
     "AbstractHoistedCell",
-    "BidirectionalRNNCell",
-    "CTGRUCell",
-    "CTLSTMCell",
-    "CTRNNCell",
-    "CfCCell",
-    "CoRNNCell",
-    "ElmanCell",
-    "EulerGRUCell",
-    "EulerLSTMCell",
-    "ExpRNNCell",
-    "GNODECell",
-    "GRUCell",
-    "GRUDCell",
-    "GRUODECell",
-    "HiPPOCell",
     "Hoisted",
-    "LEMCell",
-    "LMUCell",
-    "LSTMCell",
-    "LTCCell",
-    "LinearDecayRNNCell",
-    "LipschitzRNNCell",
-    "MixedMemoryCell",
     "ModelEntry",
-    "NeuronalLTCCell",
-    "ODELSTMCell",
-    "PhasedLSTMCell",
-    "RNNDecayCell",
-    "RubanovaGRUCell",
-    "RubanovaODERNNCell",
-    "UnmaskedGRUDCell",
-    "WiredCfCCell",
+    *(cell.__name__ for cell in CELLS),
 ]

@@ -148,3 +148,9 @@ MODELS: Registry[ModelEntry] = Registry(
         )
     },
 )
+
+CELLS: tuple[type[AbstractCell], ...] = tuple(
+    dict.fromkeys(entry.cell for entry in MODELS.values())
+)
+"""The class of each cell, once. What names every cell is made of these: the exports of
+:mod:`tauflow` and :mod:`tauflow.cells`, the sequence modules, the classes of model files."""

@@ -1,15 +1,14 @@
 """A module as plain data, and back: how it was built, without its weights."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-import tauflow.cells
 from tauflow.budget import spend
-from tauflow.cells import ACTIVATIONS, AbstractCell
+from tauflow.cells import ACTIVATIONS
+from tauflow.cells.catalog import CELLS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError
 from tauflow.models import (
     RNNVAE,
@@ -24,14 +23,6 @@ from tauflow.registry import Registry
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import AbstractWiring, wiring_from_dict
 
-_CELLS: list[type[nn.Module]] = [
-    exported
-    for exported in (getattr(tauflow.cells, name) for name in tauflow.cells.__all__)
-    if isinstance(exported, type)
-    and issubclass(exported, AbstractCell)
-    and not inspect.isabstract(exported)
-]
-
 _MODELS: list[type[nn.Module]] = [
     SequenceModel,
     ConvolutionalSequenceModel,
@@ -42,7 +33,7 @@ _MODELS: list[type[nn.Module]] = [
     RNNVAE,
 ]
 
-_MODULES: list[type[nn.Module]] = [*_CELLS, *SEQUENCE_MODULES, RNN, *_MODELS]
+_MODULES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, *_MODELS]
 
 CLASSES: Registry[type[nn.Module]] = Registry(
     "class of modules", {module.__name__: module for module in _MODULES}

@@ -1,6 +1,8 @@
 """Sequence modules: a cell, stacked and in both directions, behind the library's one call."""
 
 import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, ClassVar
 
 import torch
@@ -324,8 +326,10 @@ class CatalogRNN(SequenceModule):
         """Show the cell's own options in the signature and its equations in the docstring."""
         if "cell_class" not in cls.__dict__:
             return  # a user's subclass of one of them
-        cls.__signature__ = _merged_signature(cls.cell_class)
-        cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
+        about = cls.__doc__ or f"{cls.__name__} over sequences."
+        cls.__doc__ = f"{about}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
+        if "__init__" not in cls.__dict__:
+            cls.__init__ = _showing_options_of(cls.cell_class)  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -373,12 +377,16 @@ Arguments of the sequence module:
 """
 
 
-def _merged_signature(cell_class: type[AbstractCell]) -> inspect.Signature:
-    own = list(inspect.signature(CatalogRNN.__init__).parameters.values())[1:-1]
-    cell = list(inspect.signature(cell_class.__init__).parameters.values())[1:]
-    head = [p for p in cell if p.name in ("input_size", "hidden_size")]
-    tail = [p for p in cell if p.kind is inspect.Parameter.VAR_KEYWORD]
-    names = {"input_size", "hidden_size"} | {p.name for p in tail}
-    options = [p for p in cell if p.name not in names]
-    layer = [p for p in own if p.name not in ("input_size", "hidden_size")]
-    return inspect.Signature([*head, *options, *layer, *tail])
+def _showing_options_of(cell_class: type[AbstractCell]) -> Callable[..., None]:
+    """Return the constructor of a sequence module, with the cell's options in its signature."""
+
+    @wraps(CatalogRNN.__init__)  # by whose arguments the module is recorded
+    def build(self: CatalogRNN, *args: Any, **options: Any) -> None:
+        CatalogRNN.__init__(self, *args, **options)
+
+    cell = list(inspect.signature(cell_class.__init__).parameters.values())
+    layer = [inspect.signature(CatalogRNN.__init__).parameters[name] for name in layer_options()]
+    named = [p for p in cell if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    shown = inspect.Signature([*named, *layer, *cell[len(named) :]], return_annotation=None)
+    build.__signature__ = shown  # type: ignore[attr-defined]
+    return build

@@ -38,6 +38,7 @@ from tauflow.cells import (
     UnmaskedGRUDCell,
     WiredCfCCell,
 )
+from tauflow.cells.catalog import CELLS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.export import describe, rebuild
 from tauflow.export.describe import CLASSES
@@ -120,6 +121,11 @@ MODULES = [
     LatentODE(3, 4, encoder="rnn", method="bosh3", samples=2, bound="batch", kl_wait=0),
     RNNVAE(3, 4, units=6, classes=1, per_step=True, objective="classification", kl_rate=0.5),
 ]
+
+
+# a cell that nobody wrote an example of has no options to lose
+NAMED = {type(module) for module in MODULES}
+MODULES += [kind(3, 4) for kind in (*CELLS, *SEQUENCE_MODULES) if kind not in NAMED]
 
 
 def same_structure(a, b):

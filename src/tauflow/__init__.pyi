@@ -1,0 +1,27 @@
+# Written by `python tests/repo/derived.py` from the catalog of cells.
+# ruff: noqa
+# fmt: off
+"""Neural networks whose state flows in continuous time, for PyTorch."""
+
+from tauflow.batch import SequenceBatch
+from tauflow.export import from_ncps, load, save
+from tauflow.models import LatentODE, RNNVAE, SequenceModel
+from tauflow.sequence import (
+    BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
+    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LSTM, LTC, LinearDecayRNN, LipschitzRNN, MixedMemory,
+    NeuronalLTC, ODELSTM, PhasedLSTM, RNN, RNNDecay, RubanovaGRU, RubanovaODERNN, UnmaskedGRUD,
+    WiredCfC, build,
+)
+from tauflow.training import Recipe, attach_constraints, train
+from tauflow.wirings import AutoNCP, ExplicitWiring, FullyConnected, NCP, RandomSparse
+
+__version__: str
+
+__all__ = [
+    "AutoNCP", "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman", "EulerGRU",
+    "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD", "GRUODE",
+    "HiPPO", "LEM", "LMU", "LSTM", "LTC", "LatentODE", "LinearDecayRNN", "LipschitzRNN",
+    "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "RNN", "RNNDecay", "RNNVAE",
+    "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "SequenceBatch", "SequenceModel",
+    "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build", "from_ncps", "load", "save", "train",
+]

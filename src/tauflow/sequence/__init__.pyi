@@ -1,0 +1,22 @@
+# Written by `python tests/repo/derived.py` from the catalog of cells.
+# ruff: noqa
+# fmt: off
+"""Cells run over sequences: the one contract of the library."""
+
+from .layers import CatalogRNN, RNN, SequenceModule
+from .modules import (
+    BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
+    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LSTM, LTC, LinearDecayRNN, LipschitzRNN, MixedMemory,
+    NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN, SEQUENCE_MODULES,
+    UnmaskedGRUD, WiredCfC, build,
+)
+from .stream import Stream
+from .unroll import reference_loop, unroll
+
+__all__ = [
+    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "CoRNN", "Elman",
+    "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO", "LEM", "LMU",
+    "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "MixedMemory", "NeuronalLTC", "ODELSTM",
+    "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN", "SEQUENCE_MODULES",
+    "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
+]

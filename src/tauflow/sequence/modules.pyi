@@ -1,0 +1,387 @@
+# Written by `python tests/repo/derived.py` from the catalog of cells.
+# ruff: noqa
+# fmt: off
+"""The sequence module of each catalogued cell, and ``build`` by catalog name."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from tauflow.wirings.base import AbstractWiring
+from torch import Tensor
+from typing import Any
+
+from .layers import CatalogRNN, SequenceModule
+
+SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]
+
+def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> SequenceModule: ...
+
+class LTC(CatalogRNN):
+    """Liquid time-constant cell, conductance form.
+
+    Over sequences; for the options see tauflow.cells.LTCCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int | AbstractWiring, *, solver: str = "fused",
+        substeps: int = 6, constraint: str = "softplus", init: str = "ncps",
+        input_mapping: str = "affine", output_mapping: str = "affine", time_scale: float = 1.0,
+        dt_offset: float = 0.0, epsilon: float = 1e-08, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class NeuronalLTC(CatalogRNN):
+    """Liquid time-constant cell, neuronal form.
+
+    Over sequences; for the options see tauflow.cells.NeuronalLTCCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *,
+        activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "fused",
+        substeps: int = 6, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
+        proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
+        checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class CfC(CatalogRNN):
+    """Closed-form continuous-time cell.
+
+    Over sequences; for the options see tauflow.cells.CfCCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, mode: str = "default",
+        backbone_units: int = 128, backbone_layers: int = 1,
+        backbone_activation: str | Callable[[Tensor], Tensor] = "lecun_tanh",
+        backbone_dropout: float = 0.0, dropout_first: bool = True,
+        activation: str | Callable[[Tensor], Tensor] = "tanh", time_sign: int = -1,
+        time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class MixedMemory(CatalogRNN):
+    """LSTM memory c beside a continuous-time core with state v; with CfC as core, CfC-mmRNN.
+
+    Over sequences; for the options see tauflow.cells.MixedMemoryCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int | AbstractWiring, *, core: str = "cfc",
+        form: str = "input", forget_bias: float = 1.0, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        **core_options: Any,
+    ) -> None: ...
+
+class WiredCfC(CatalogRNN):
+    """Closed-form continuous-time cell whose neurons follow a wiring.
+
+    Over sequences; for the options see tauflow.cells.WiredCfCCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int | AbstractWiring, *, mode: str = "default",
+        activation: str | Callable[[Tensor], Tensor] = "tanh", time_sign: int = -1,
+        time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class LSTM(CatalogRNN):
+    """Long short-term memory; with ``append_dt`` the augmented LSTM of the papers.
+
+    Over sequences; for the options see tauflow.cells.LSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
+        forget_bias: float = 0.0, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class GRU(CatalogRNN):
+    """Gated recurrent unit.
+
+    Over sequences; for the options see tauflow.cells.GRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class Elman(CatalogRNN):
+    """Elman's simple recurrent network.
+
+    Over sequences; for the options see tauflow.cells.ElmanCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class GNODE(CatalogRNN):
+    """Gated neural ODE: a dense network as target, another as rate.
+
+    Over sequences; for the options see tauflow.cells.GNODECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, layers: int = 2, units: int | None = None,
+        gate_layers: int = 1, gate_units: int | None = None,
+        activation: str | Callable[[Tensor], Tensor] | None = None,
+        final_activation: str = "identity", tau: float = 1.0, solver: str = "euler",
+        substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
+        init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class EulerGRU(CatalogRNN):
+    """Gated recurrent unit as a flow, stepped by Euler's method.
+
+    Over sequences; for the options see tauflow.cells.EulerGRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, tau: float = 1.0, solver: str = "euler",
+        substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
+        init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class EulerLSTM(CatalogRNN):
+    """Long short-term memory as a flow, stepped by Euler's method.
+
+    Over sequences; for the options see tauflow.cells.EulerLSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, tau: float = 1.0, substeps: int = 1,
+        initial_state: str = "zeros", init: str = "glorot_normal", num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class LEM(CatalogRNN):
+    """Long expressive memory: two coupled states, each with a gated time step.
+
+    Over sequences; for the options see tauflow.cells.LEMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, scheme: str = "forward-backward",
+        tau: float = 1.0, substeps: int = 1, initial_state: str = "zeros", init: str = "torch",
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class CTRNN(CatalogRNN):
+    """Continuous-time recurrent network (CT-RNN); without damping, ODE-RNN or neural ODE.
+
+    Over sequences; for the options see tauflow.cells.CTRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *,
+        activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "rk4",
+        substeps: int = 3, damping: float = 1.0, scale: bool = True, init: str = "keras",
+        step_size: float | None = None, clip: float | None = None, rtol: float = 0.01,
+        atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class ODELSTM(CatalogRNN):
+    """ODE-LSTM: an LSTM memory c, untouched by time, and an output state h that flows.
+
+    Over sequences; for the options see tauflow.cells.ODELSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, form: str = "tensorflow",
+        solver: str | None = None, substeps: int | None = None, forget_bias: float | None = None,
+        rtol: float = 0.01, atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class GRUODE(CatalogRNN):
+    """Gated recurrent unit in continuous time.
+
+    Over sequences; for the options see tauflow.cells.GRUODECell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, form: str = "full", solver: str = "euler",
+        substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class CTGRU(CatalogRNN):
+    """Continuous-time gated recurrent unit.
+
+    Over sequences; for the options see tauflow.cells.CTGRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, scales: int = 8, decay: str = "until-next",
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class BidirectionalRNN(CatalogRNN):
+    """An LSTM and a CT-RNN, each of which reads the other's last state.
+
+    Over sequences; for the options see tauflow.cells.BidirectionalRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, solver: str = "euler", substeps: int = 4,
+        damping: float = 1.0, forget_bias: float = 1.0, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class RNNDecay(CatalogRNN):
+    """Elman network whose state decays exponentially over the gap before each sample.
+
+    Over sequences; for the options see tauflow.cells.RNNDecayCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class LinearDecayRNN(CatalogRNN):
+    """The "RNN-Decay" of the ODE-LSTM and CfC papers' tables: a linear drift after two layers.
+
+    Over sequences; for the options see tauflow.cells.LinearDecayRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class GRUD(CatalogRNN):
+    """GRU-D: inputs decay towards their mean and the state towards 0 while nothing is observed.
+
+    Over sequences; for the options see tauflow.cells.GRUDCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, x_mean: float | Sequence[float] = 0.0,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class UnmaskedGRUD(CatalogRNN):
+    """GRU-D as the ODE-LSTM and CfC papers ran it: the state decays, and nothing is missing.
+
+    Over sequences; for the options see tauflow.cells.UnmaskedGRUDCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class CTLSTM(CatalogRNN):
+    """Continuous-time LSTM: between events the memory decays towards a target of its own.
+
+    Over sequences; for the options see tauflow.cells.CTLSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, form: str = "paper", num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class PhasedLSTM(CatalogRNN):
+    """LSTM with a time gate k for each neuron, open for a share r of a cycle of length tau.
+
+    Over sequences; for the options see tauflow.cells.PhasedLSTMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, form: str = "paper", forget_bias: float = 1.0,
+        leak: float = 0.001, ratio: float = 0.05, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class RubanovaGRU(CatalogRNN):
+    """GRU on data and mask; the gap is a feature, or lets the state or missing inputs decay.
+
+    Over sequences; for the options see tauflow.cells.RubanovaGRUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, decay: bool = False, impute: bool = False,
+        x_mean: float | Sequence[float] = 0.0, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class RubanovaODERNN(CatalogRNN):
+    """ODE-RNN: the mean y follows a neural ODE over the gap, then a gated unit reads the sample.
+
+    Over sequences; for the options see tauflow.cells.RubanovaODERNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, ode_units: int = 100, ode_layers: int = 1,
+        gru_units: int = 100, solver: str = "euler", substeps: int = 4, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class CoRNN(CatalogRNN):
+    """Coupled oscillatory recurrent cell: forced, damped oscillators that drive one another.
+
+    Over sequences; for the options see tauflow.cells.CoRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, step_size: float = 0.054, gamma: float = 4.9,
+        eps: float = 4.8, implicit_damping: bool = False, append_dt: bool = False,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class LipschitzRNN(CatalogRNN):
+    """Lipschitz recurrent cell: a linear part and a tanh, both with constrained matrices.
+
+    Over sequences; for the options see tauflow.cells.LipschitzRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, beta: float = 0.8, gamma: float = 0.01,
+        eps: float = 0.01, alpha: float = 1.0, solver: str = "euler", init_std: float = 1.0,
+        append_dt: bool = False, num_layers: int = 1, bidirectional: bool = False,
+        dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
+        backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class LMU(CatalogRNN):
+    """Legendre memory unit: a linear delay line of the last theta steps, and a tanh that reads it.
+
+    Over sequences; for the options see tauflow.cells.LMUCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, order: int | None = None, theta: float = 100.0,
+        discretisation: str = "zoh", hidden_to_memory: bool = True, memory_to_memory: bool = True,
+        input_to_hidden: bool = True, init: str = "lmu", append_dt: bool = False,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class HiPPO(CatalogRNN):
+    """Recurrent cell around a HiPPO memory of one learned signal u.
+
+    Over sequences; for the options see tauflow.cells.HiPPOCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, measure: str = "legs", order: int | None = None,
+        timestamped: bool = False, step_size: float | None = None, append_dt: bool = False,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...
+
+class ExpRNN(CatalogRNN):
+    """Recurrent cell whose recurrent matrix is orthogonal, for gradients that keep their length.
+
+    Over sequences; for the options see tauflow.cells.ExpRNNCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, init: str = "cayley", append_dt: bool = False,
+        num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+    ) -> None: ...

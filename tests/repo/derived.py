@@ -1,0 +1,153 @@
+"""Write what is made of the catalog of cells: ``python tests/repo/derived.py``.
+
+The types of the classes that the catalog brings, for editors and type checkers, and the table of
+models in the documentation.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from sources import PACKAGE, ROOT
+from typer.testing import CliRunner
+
+import tauflow
+from tauflow.cells.catalog import CELLS
+from tauflow.cli.main import app
+from tauflow.sequence import SEQUENCE_MODULES
+
+HEADER = "\n".join(
+    [
+        "# Written by `python tests/repo/derived.py` from the catalog of cells.",
+        "# ruff: noqa",
+        "# fmt: off",
+    ]
+)
+TABLE = "<!-- models: written by `python tests/repo/derived.py` -->\n", "\n<!-- end of models -->"
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def stub_of_modules() -> str:
+    """Return the types of tauflow/sequence/modules.py."""
+    imports: set[tuple[str, str]] = {("typing", "Any")}
+    classes = []
+    for module in SEQUENCE_MODULES:
+        shown = list(inspect.signature(module.__init__).parameters.values())
+        arguments = [_argument(parameter, imports) for parameter in shown]
+        star = next(i for i, p in enumerate(shown) if p.kind is inspect.Parameter.KEYWORD_ONLY)
+        arguments.insert(star, "*")
+        cell = module.cell_class.__name__
+        summary = inspect.getdoc(module.cell_class).splitlines()[0]
+        classes.append(
+            f'class {module.__name__}(CatalogRNN):\n    """{summary}\n\n'
+            f'    Over sequences; for the options see tauflow.cells.{cell}.\n    """\n'
+            f"    def __init__(\n{_filled(arguments, 8)}\n    ) -> None: ..."
+        )
+    build = inspect.signature(tauflow.build).parameters.values()
+    lines = [
+        HEADER,
+        _docstring(PACKAGE / "sequence" / "modules.py"),
+        *(f"from {home} import {name}" for home, name in sorted(imports)),
+        "\nfrom .layers import CatalogRNN, SequenceModule\n",
+        "SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]\n",
+        f"def build({', '.join(_argument(p, imports) for p in build)}) -> SequenceModule: ...\n",
+        "\n\n".join(classes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
+    """Return the types of a folder's ``__init__.py``, which exports more than it names.
+
+    Args:
+        folder: of the package.
+        derived: where to import from, by the names that the catalog brings.
+    """
+    source = folder / "__init__.py"
+    named = [
+        (f"{'.' * node.level}{node.module or ''}", alias.name)
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if not (alias.asname or alias.name).startswith("_")
+    ]
+    wanted: dict[str, list[str]] = {}
+    for home, name in [*named, *((home, name) for name, home in derived.items())]:
+        wanted.setdefault(home, []).append(name)
+    lines = [HEADER, _docstring(source)]
+    for home, names in sorted(wanted.items()):
+        line = f"from {home} import {', '.join(sorted(names))}"
+        whole = f"from {home} import (\n{_filled(sorted(names), 4)}\n)"
+        lines.append(line if len(line) <= 100 else whole)
+    if folder == PACKAGE:
+        lines.append("\n__version__: str")
+    public = sorted(
+        importlib.import_module(".".join(folder.relative_to(PACKAGE.parent).parts)).__all__
+    )
+    lines.append("\n__all__ = [\n" + _filled((f'"{name}"' for name in public), 4) + "\n]")
+    return "\n".join(lines) + "\n"
+
+
+def documented_models() -> str:
+    """Return docs/models.md with the tables of ``tauflow models --markdown``."""
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    start, end = TABLE
+    before, _, rest = text.partition(start)
+    _, _, after = rest.partition(end)
+    tables = CliRunner().invoke(app, ["models", "--markdown"]).output.strip()
+    return f"{before}{start}{tables}{end}{after}"
+
+
+def _argument(parameter: inspect.Parameter, imports: set[tuple[str, str]]) -> str:
+    if parameter.name == "self":
+        return "self"
+    kind = inspect.formatannotation(parameter.annotation)
+    for home, name in set(re.findall(r"([\w.]+)\.(\w+)", kind)):
+        imports.add((home, name))
+        kind = kind.replace(f"{home}.{name}", name)
+    stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+    if parameter.default is inspect.Parameter.empty:
+        return f"{stars}{parameter.name}: {kind}"
+    default = repr(parameter.default) if isinstance(parameter.default, _PLAIN) else "..."
+    return f"{parameter.name}: {kind} = {default}".replace("'", '"')
+
+
+def _docstring(path: Path) -> str:
+    return f'"""{ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))}"""\n'
+
+
+def _filled(items: Iterable[str], indent: int) -> str:
+    """Return items, a comma after each, in as few lines as hold them."""
+    bound = (f"{item},".replace(" ", "\0") for item in items)
+    margin = " " * indent
+    text = textwrap.fill(
+        " ".join(bound),
+        100,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+    )
+    return text.replace("\0", " ")
+
+
+WRITTEN: dict[Path, Callable[[], str]] = {
+    PACKAGE / "sequence" / "modules.pyi": stub_of_modules,
+    PACKAGE / "sequence" / "__init__.pyi": lambda: stub_of_folder(
+        PACKAGE / "sequence", {m.__name__: ".modules" for m in SEQUENCE_MODULES}
+    ),
+    PACKAGE / "cells" / "__init__.pyi": lambda: stub_of_folder(
+        PACKAGE / "cells", {c.__name__: f".{c.__module__.rpartition('.')[2]}" for c in CELLS}
+    ),
+    PACKAGE / "__init__.pyi": lambda: stub_of_folder(
+        PACKAGE, {m.__name__: "tauflow.sequence" for m in SEQUENCE_MODULES}
+    ),
+    ROOT / "docs" / "models.md": documented_models,
+}
+
+if __name__ == "__main__":
+    for path, make in WRITTEN.items():
+        path.write_text(make(), encoding="utf-8")
