@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.experiments.results import machine, versions
+from tauflow.experiments.run.results import machine, versions
 
 from .cpu import forward, training_step
 from .device import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import tauflow
-from tauflow.experiments.results import machine, versions
+from tauflow.experiments.run.results import machine, versions
 
 STEPS = (32, 128, 512, 2048, 8192, 32768)
 NEURONS = (16, 64, 256, 512)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.experiments.results import machine, versions
+from tauflow.experiments.run.results import machine, versions
 from tauflow.kernels import KernelCall, pick
 
 from .timing import interleaved

@@ -13,8 +13,8 @@ from tauflow.cells.catalog import MODELS
 from tauflow.data.card import TaskData
 from tauflow.data.catalog import load_task
 from tauflow.data.synthetic.xor import XOR_EVENT, draw_streams, encode_events
-from tauflow.experiments.run import build_model
-from tauflow.experiments.spec import ModelSpec
+from tauflow.experiments.run.job import build_model
+from tauflow.experiments.spec.experiment import ModelSpec
 from tauflow.models import WHOLE_MODELS
 from tauflow.training import Recipe, train
 

@@ -7,11 +7,11 @@ from sources import MODULES, PACKAGE
 
 RANKS = {
     **dict.fromkeys(("errors", "checks", "registry", "extras", "batch", "recorded"), 0),
-    **dict.fromkeys(("palette", "resolution", "tensorfile", "lock"), 0),
+    **dict.fromkeys(("resolution", "tensorfile", "lock"), 0),
     **dict.fromkeys(
         ("option_types", "budget", "forks", "plain_json", "plain_text", "import_path"), 0
     ),
-    **dict.fromkeys(("solvers", "wirings", "data", "training"), 1),
+    **dict.fromkeys(("solvers", "wirings", "data", "training", "draw"), 1),
     "cells": 2,
     "kernels": 3,
     "sequence": 4,

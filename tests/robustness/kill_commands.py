@@ -17,7 +17,7 @@ from forked import alive, end, fork, warm_up
 from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
-from tauflow.experiments.results import read
+from tauflow.experiments.run.results import read
 from tauflow.training import read_checkpoint
 
 TABLE = """

@@ -11,15 +11,15 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 from tauflow.errors import DataError, TauflowError
-from tauflow.experiments.figures import Curves, learning_curves
-from tauflow.experiments.load import load_experiment
-from tauflow.experiments.report import grid_markdown, run_page
-from tauflow.experiments.reproduce import collect
-from tauflow.experiments.results import DONE, RunRecord, describe
-from tauflow.experiments.run import job_of
-from tauflow.experiments.survey import survey
-from tauflow.experiments.survey_report import survey_markdown
-from tauflow.experiments.table import cells, lines
+from tauflow.experiments.report.page import grid_markdown, run_page
+from tauflow.experiments.report.pictures import Curves, learning_curves
+from tauflow.experiments.report.survey import survey
+from tauflow.experiments.report.survey_page import survey_markdown
+from tauflow.experiments.report.table import cells, lines
+from tauflow.experiments.run.job import job_of
+from tauflow.experiments.run.reproduce import collect
+from tauflow.experiments.run.results import DONE, RunRecord, describe
+from tauflow.experiments.spec.load import load_experiment
 
 PARTS = range(4)
 _NAME = "ltc-table-6"

@@ -10,18 +10,18 @@ from survive import seeds, survives
 
 from tauflow.errors import TauflowError
 from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.load import tomllib
-from tauflow.experiments.parse import experiment_from_dict
-from tauflow.experiments.reproduce import collect
-from tauflow.experiments.run import job_of
-from tauflow.experiments.table import caption, cells, lines
+from tauflow.experiments.report.table import caption, cells, lines
+from tauflow.experiments.run.job import job_of
+from tauflow.experiments.run.reproduce import collect
+from tauflow.experiments.spec.load import tomllib
+from tauflow.experiments.spec.parse import experiment_from_dict
 
 PARTS = range(4)
 
 
 @cache
 def texts():
-    folder = resources.files("tauflow.experiments") / "specs"
+    folder = resources.files("tauflow.experiments.spec") / "tables"
     every = [(folder / f"{name}.toml").read_bytes() for name in list_experiments()]
     return sorted(every, key=len)[:8]  # the small ones; what they say is as varied
 

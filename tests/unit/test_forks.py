@@ -10,7 +10,7 @@ import pytest
 
 import tauflow
 from tauflow import forks
-from tauflow.experiments.outlook import Outlook
+from tauflow.experiments.run.outlook import Outlook
 from tauflow.kernels import cuda_graphs, numba_threads, workspace
 
 SOURCES = Path(tauflow.__file__).parent

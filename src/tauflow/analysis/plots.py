@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tauflow.checks import at_least
-from tauflow.palette import BLUE, VERMILION
+from tauflow.draw.palette import BLUE, VERMILION
 from tauflow.wirings import AbstractWiring, to_networkx
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.palette import BLUE, GREEN, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
-from tauflow.palette import BLUE, GREEN, PURPLE, VERMILION
 
 from .approximation import Approximation
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tauflow.palette import BLUE, INK, PALE, VERMILION
+from tauflow.draw.palette import BLUE, INK, PALE, VERMILION
 
 from .bounds import LTCCertificate
 from .round_trip import RoundTrip

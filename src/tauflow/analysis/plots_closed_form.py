@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tauflow.draw.palette import BLUE, GREEN, VERMILION
 from tauflow.errors import ArgumentError
-from tauflow.palette import BLUE, GREEN, VERMILION
 
 from .closed_form import ClosedFormTrace
 from .closed_form_bound import ClosedFormTightness

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tauflow.palette import BLUE, GREEN, INK, ORANGE
+from tauflow.draw.palette import BLUE, GREEN, INK, ORANGE
 
 from .trajectory_length import DepthSummary
 

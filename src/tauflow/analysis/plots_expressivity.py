@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tauflow.palette import COLOURS, GREY, INK, MARKERS
+from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
 
 from .capacity import CapacityCurve, separable_fraction
 from .expressivity import NoiseFit, NoiseRow

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow.checks import shape_error
+from tauflow.draw.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
 from tauflow.errors import ArgumentError
-from tauflow.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
 
 from .fixed_points import FixedPoints, abscissa_quartiles
 from .flow_field import FlowField

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.palette import COLOURS
 from tauflow.errors import ArgumentError
-from tauflow.palette import COLOURS
 
 from .gradient_flow import GradientFlow
 from .gradient_methods import GRADIENT_METHODS, GradientMethodCost

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tauflow.draw.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 from tauflow.errors import ArgumentError
-from tauflow.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 
 from .attractors import ContinuousAttractor
 from .mean_field import CriticalCurve

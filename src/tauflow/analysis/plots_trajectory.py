@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.palette import BLUE, ORANGE, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
-from tauflow.palette import BLUE, ORANGE, PURPLE, VERMILION
 
 from .length_bounds import LengthComparison
 from .trajectory_length import LengthStudy, TrajectoryLengths

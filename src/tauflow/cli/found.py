@@ -2,10 +2,11 @@
 
 import sys
 
-from tauflow.experiments import Point, Search, table
-from tauflow.experiments.grid import show
-from tauflow.experiments.survey import Survey
-from tauflow.experiments.survey_report import facts, summary
+from tauflow.experiments import Point, Search
+from tauflow.experiments.report import table
+from tauflow.experiments.report.survey import Survey
+from tauflow.experiments.report.survey_page import facts, summary
+from tauflow.experiments.spec.grid import show
 from tauflow.plain_text import visible
 
 from .output import print_table, say

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tauflow.data import catalog
 from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.spec import READY
+from tauflow.experiments.spec.experiment import READY
 from tauflow.models import ModelFacts, model_facts
 
 from .output import print_markdown, print_table, say

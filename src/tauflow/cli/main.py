@@ -150,9 +150,9 @@ def run(
     """Train one model on one data set, or on a CSV file of your own, and write a report."""
     from dataclasses import replace
 
-    from tauflow.experiments.own_table import run_csv
-    from tauflow.experiments.stored_task import run_stored
-    from tauflow.experiments.task import RECIPE, run_task
+    from tauflow.experiments.run.own_table import run_csv
+    from tauflow.experiments.run.stored_task import run_stored
+    from tauflow.experiments.run.task import RECIPE, run_task
 
     from .options import key_values, one_source, table_options
     from .output import print_run, say
@@ -214,7 +214,7 @@ def reproduce(
     """
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
-    from tauflow.experiments.report import write_grid_reports
+    from tauflow.experiments.report.page import write_grid_reports
 
     from .lists import print_experiments
     from .options import seconds_or_none
@@ -264,7 +264,7 @@ def search(
     What is varied comes from --grid, --vary or both.
     """
     from tauflow.experiments import grid_search, load_experiment
-    from tauflow.experiments.grid import load_grid
+    from tauflow.experiments.spec.grid import load_grid
 
     from .found import print_search
     from .options import key_values, seconds_or_none
@@ -296,8 +296,8 @@ def report(
     results: Results = Path("results"),
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
-    from tauflow.experiments.survey import survey
-    from tauflow.experiments.survey_report import write_survey
+    from tauflow.experiments.report.survey import survey
+    from tauflow.experiments.report.survey_page import write_survey
 
     from .found import print_survey
     from .output import print_reports

@@ -8,7 +8,7 @@ from typing import Any
 
 from tauflow.data import DATASETS, TableOptions
 from tauflow.errors import ArgumentError
-from tauflow.experiments.timespan import seconds_in
+from tauflow.experiments.run.timespan import seconds_in
 
 _EXAMPLES = {"--option": "backbone_layers=2", "--vary": "recipe.lr=[0.001,0.01]"}
 

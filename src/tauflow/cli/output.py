@@ -7,13 +7,13 @@ from pathlib import Path
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from tauflow.experiments import table
-from tauflow.experiments.report import RUN_HEADERS
-from tauflow.experiments.reproduce import Grid
-from tauflow.experiments.results import RunRecord
-from tauflow.experiments.schedule import Outcome
-from tauflow.experiments.task import TaskRun
-from tauflow.experiments.timespan import duration
+from tauflow.experiments.report import table
+from tauflow.experiments.report.page import RUN_HEADERS
+from tauflow.experiments.run.reproduce import Grid
+from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.run.schedule import Outcome
+from tauflow.experiments.run.task import TaskRun
+from tauflow.experiments.run.timespan import duration
 from tauflow.plain_text import visible
 
 _FILE_WIDTH = 140

@@ -6,10 +6,10 @@ from typing import Any
 
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
-from tauflow.experiments.report import write_grid_reports
-from tauflow.experiments.reproduce import other_lengths
-from tauflow.experiments.run import RECORD_FILE
-from tauflow.experiments.task import REPORT_FILE
+from tauflow.experiments.report.page import write_grid_reports
+from tauflow.experiments.run.job import RECORD_FILE
+from tauflow.experiments.run.reproduce import other_lengths
+from tauflow.experiments.run.task import REPORT_FILE
 from tauflow.plain_json import read_json
 from tauflow.registry import nearest
 

@@ -1,13 +1,13 @@
 """Experiments as data: published tables, the runs that measure them again, and reports."""
 
-from .counts import parameter_counts
-from .grid_search import Point, Search, grid_search
-from .load import list_experiments, load_experiment
-from .reproduce import Grid, collect, reproduce
-from .results import RunRecord
-from .run import Job, run_one
-from .schedule import Outcome
-from .spec import Experiment, Row
+from .run.counts import parameter_counts
+from .run.grid_search import Point, Search, grid_search
+from .run.job import Job, run_one
+from .run.reproduce import Grid, collect, reproduce
+from .run.results import RunRecord
+from .run.schedule import Outcome
+from .spec.experiment import Experiment, Row
+from .spec.load import list_experiments, load_experiment
 
 __all__ = [
     "Experiment",

@@ -27,7 +27,7 @@ from tauflow.analysis import (
     flow_field,
     principal_components,
 )
-from tauflow.palette import BLUE, INK, ORANGE
+from tauflow.draw.palette import BLUE, INK, ORANGE
 
 from .entry import Job, PaperFigure, Result, Table
 from .flip_flop_networks import Setting, trained

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.checks import one_of
+from tauflow.draw.palette import styled
 from tauflow.errors import ArgumentError
-from tauflow.palette import styled
 from tauflow.tensorfile import write_atomically
 
 from .catalog import find_figure

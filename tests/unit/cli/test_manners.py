@@ -17,7 +17,7 @@ from tauflow.data import DATASETS
 from tauflow.data.store import places
 from tauflow.errors import ArgumentError, ModelFileError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run import build_model, job_of, load_part
+from tauflow.experiments.run.job import build_model, job_of, load_part
 from tauflow.training import read_checkpoint
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.experiments.own_table import run_csv
-from tauflow.experiments.task import RECIPE
+from tauflow.experiments.run.own_table import run_csv
+from tauflow.experiments.run.task import RECIPE
 
 SAID = ["--csv", "visits.csv", "--id", "patient", "--time", "hours"]
 SHORT = ["--hidden-size", 8, "--batch-size", 16, "--lr", 0.03, "--epochs", 12]

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict
 
-from tauflow.experiments.load import tomllib  # Python 3.10 has it under another name
-from tauflow.experiments.parse import experiment_from_dict
-from tauflow.experiments.spec import Experiment
+from tauflow.experiments.spec.experiment import Experiment
+from tauflow.experiments.spec.load import tomllib  # Python 3.10 has it under another name
+from tauflow.experiments.spec.parse import experiment_from_dict
 
 TINY = """
 name = "tiny"

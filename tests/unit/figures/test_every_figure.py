@@ -7,8 +7,8 @@ from matplotlib import pyplot as plt
 from small_figures import NAMES, small
 
 from tauflow.data.catalog import available
+from tauflow.draw.palette import styled
 from tauflow.figures import FIGURES, Job
-from tauflow.palette import styled
 
 
 @pytest.fixture(autouse=True)

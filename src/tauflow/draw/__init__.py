@@ -1,0 +1,1 @@
+"""How every picture looks: colours, axes, legends."""

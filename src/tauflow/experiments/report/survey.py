@@ -1,0 +1,301 @@
+"""All results of a folder: for every table ours beside published, and how far apart they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tauflow.errors import DataNotFoundError
+from tauflow.experiments.run import results
+from tauflow.experiments.run.reproduce import Grid, is_of
+from tauflow.experiments.run.results import DONE, FAILED, RunRecord
+from tauflow.experiments.run.timespan import duration
+from tauflow.experiments.spec.experiment import READY, Experiment, Published, Row
+from tauflow.experiments.spec.load import list_experiments, load_experiment
+from tauflow.training.metrics import METRICS
+
+from . import table
+from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
+
+BETTER, AGREES, WORSE = "better", "as published", "worse"
+UNFINISHED = "unfinished"
+"""What the rest of the training, or of a search, would give is not known, and may decide."""
+LIMIT = 2.0
+"""Published standard deviations up to which a mean counts as the published one."""
+
+REPORT = "REPORT.md"
+_NONE = "–"
+_LAST_DIGIT = {True: 1e-4, False: 1e-3}
+"""A unit of the last digit that tables print, of a fraction in per cent and of other scores."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a table, as a survey shows it.
+
+    Args:
+        row: the row.
+        line: its texts.
+        records: its runs, by seed: those as long as published, if there are any.
+        worse_by: our mean minus the published one in published deviations, turned so that positive
+            is worse; ``None`` without a published deviation, or without results.
+        judgement: :data:`BETTER`, :data:`AGREES`, :data:`WORSE` or :data:`UNFINISHED`; empty if
+            nothing can be said.
+        seeds: runs, ours and published.
+        epochs: epochs of a run, ours and published.
+        settings: settings that a search has tried, and all that it has to.
+        remark: what was looked into, for a row that is worse or has a remark; how far training
+            came, for one that is unfinished.
+    """
+
+    row: Row
+    line: table.Line
+    records: tuple[RunRecord, ...] = ()
+    worse_by: float | None = None
+    judgement: str = ""
+    seeds: tuple[int, int] = (0, 0)
+    epochs: tuple[int, int] = (0, 0)
+    settings: tuple[int, int] = (0, 0)
+    remark: str = ""
+
+    @property
+    def few_seeds(self) -> bool:
+        """Whether there are fewer runs than published."""
+        return self.seeds[0] < self.seeds[1]
+
+    @property
+    def few_epochs(self) -> bool:
+        """Whether our runs are shorter than published."""
+        return self.epochs[0] < self.epochs[1]
+
+    @property
+    def few_settings(self) -> bool:
+        """Whether a search has not tried all of its settings."""
+        return self.settings[0] < self.settings[1]
+
+    @property
+    def pace(self) -> str:
+        """Our time per epoch and, if given, the paper's."""
+        seconds = [r.seconds_per_epoch for r in self.records if r.seconds_per_epoch is not None]
+        if not seconds:
+            return _NONE
+        mean = sum(seconds) / len(seconds)
+        ours = duration(mean) if mean >= 10 else f"{mean:.2g} s"
+        theirs = self.row.published.minutes_per_epoch
+        return ours if theirs is None else f"{ours} ({duration(60 * theirs)})"
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """One table with what was measured of it.
+
+    Args:
+        grid: the table and all records that belong to its rows.
+        entries: every row, in the paper's order.
+        others: finished runs that belong to no row, or are longer than published beside some that
+            are not.
+        failures: runs that failed and have not been made good.
+    """
+
+    grid: Grid
+    entries: tuple[Entry, ...]
+    others: int
+    failures: tuple[RunRecord, ...]
+
+    @property
+    def experiment(self) -> Experiment:
+        """The table."""
+        return self.grid.experiment
+
+    @property
+    def measured(self) -> tuple[Entry, ...]:
+        """The rows with results."""
+        return tuple(entry for entry in self.entries if entry.records)
+
+    def count(self, judgement: str) -> int:
+        """Return how many rows are judged so."""
+        return sum(entry.judgement == judgement for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All results of a folder.
+
+    Args:
+        tables: those with results, by name.
+        without: names of tables that have none.
+        computed: names of tables whose numbers come from an analysis, not from training.
+        documents: other Markdown files below the folder, relative to it.
+        warnings: what could not be read or shown.
+    """
+
+    tables: tuple[TableSurvey, ...]
+    without: tuple[str, ...]
+    computed: tuple[str, ...]
+    documents: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
+    """Gather every result of a folder.
+
+    Args:
+        results_dir: folder of results, and of ``remarks.toml``.
+        extra: specification files of tables that do not come with the package.
+
+    Raises:
+        DataNotFoundError: there is no such folder.
+        SpecificationError: a remark is on a table or row that does not exist.
+        DataError: a line of a results file is not a run record.
+    """
+    if not results_dir.is_dir():
+        raise DataNotFoundError(
+            f"there is no folder of results {str(results_dir)!r}. Run a table first, such as "
+            "'tauflow reproduce ltc-table-6', or name the folder with --results."
+        )
+    known = [load_experiment(name) for name in [*list_experiments(), *extra]]
+    experiments = {experiment.name: experiment for experiment in known}
+    remarks = read_remarks(results_dir / REMARKS_FILE)
+    check_remarks(results_dir / REMARKS_FILE, remarks, experiments)
+    tables, warnings = [], []
+    for path in sorted(results_dir.glob("*.jsonl")):
+        if path.stem not in experiments:
+            warnings.append(f"{path.name} belongs to no table that is known; it is left out.")
+            continue
+        records, torn = results.read(path)
+        warnings += [text.replace(str(path), path.name) for text in torn]
+        if records:
+            own = remarks.get(path.stem, {})
+            tables.append(_survey_table(experiments[path.stem], records, own))
+    found = {one.experiment.name for one in tables}
+    computed = {name for name, one in experiments.items() if one.command is not None}
+    return Survey(
+        tables=tuple(tables),
+        without=tuple(sorted(experiments.keys() - found - computed)),
+        computed=tuple(sorted(computed)),
+        documents=_documents(results_dir, experiments),
+        warnings=tuple(warnings),
+    )
+
+
+def _documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]:
+    """Return the Markdown files that are not a table's own, nor this report."""
+    names = [path.relative_to(results_dir).as_posix() for path in results_dir.rglob("*.md")]
+    own = tuple(experiments)
+    return tuple(
+        sorted(n for n in names if n != REPORT and not ("/" not in n and n.startswith(own)))
+    )
+
+
+def _survey_table(
+    experiment: Experiment, records: Sequence[RunRecord], remarks: Mapping[str, str]
+) -> TableSurvey:
+    done = {record.key: record for record in records if record.status == DONE}
+    entries = []
+    belonging: list[RunRecord] = []
+    for row in experiment.rows:
+        own: list[RunRecord] = []
+        if row.status == READY:
+            mine = (record for record in done.values() if record.row == row.name)
+            own = [record for record in mine if is_of(experiment, row, record, record.asked)]
+        shown, epochs = _of_one_length(row, own)
+        belonging += [record for record in own if record.asked <= epochs]
+        entries.append(_entry(experiment, row, shown, epochs, remarks.get(row.name, "")))
+    failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
+    return TableSurvey(
+        grid=Grid(experiment, None, tuple(belonging)),
+        entries=tuple(entries),
+        others=len(done) - len(belonging),
+        failures=tuple(failed.values()),
+    )
+
+
+def _of_one_length(row: Row, own: Sequence[RunRecord]) -> tuple[tuple[RunRecord, ...], int]:
+    """Return the runs to show, and how many epochs they were to have.
+
+    Runs as long as the paper's count for more than any number of others; where there are none,
+    the longest of those that were cut short; where there are none of those either, the shortest.
+    """
+    lengths = {record.asked for record in own}
+    if row.recipe is None or not lengths:
+        return (), 0
+    published = row.recipe.epochs
+    epochs = max((n for n in lengths if n <= published), default=min(lengths))
+    return tuple(record for record in own if record.asked == epochs), epochs
+
+
+def _entry(
+    experiment: Experiment, row: Row, shown: Sequence[RunRecord], epochs: int, remark: str
+) -> Entry:
+    grid = Grid(experiment, epochs or None, tuple(shown))
+    line, ours = table.line(grid, row), table.summary(grid, row)
+    if ours is None or row.recipe is None:
+        return Entry(row, line, remark=remark)
+    records, settings = tuple(grid.of(row)), (grid.tried(row), len(row.search))
+    worse_by, judgement = _judge(row, ours.mean)
+    incomplete = epochs < row.recipe.epochs or settings[0] < settings[1]
+    if incomplete and (judgement == WORSE or (judgement == AGREES and _is_floor(row))):
+        judgement = UNFINISHED
+    remark = remark or {WORSE: MISSING, UNFINISHED: _progress(records[0])}.get(judgement, "")
+    return Entry(
+        row=row,
+        line=line,
+        records=records,
+        worse_by=worse_by,
+        judgement=judgement,
+        seeds=(ours.n, row.published.n or experiment.seeds),
+        epochs=(ours.epochs, row.recipe.epochs),
+        settings=settings,
+        remark=remark,
+    )
+
+
+def _is_floor(row: Row) -> bool:
+    """Whether the paper says only how good a model does not get, which any poor run agrees with."""
+    published = row.published
+    if METRICS[row.metric].higher_is_better:
+        return published.mean is None and published.below is not None
+    return published.mean is None and published.above is not None
+
+
+def _progress(record: RunRecord) -> str:
+    """Say what training had come to when it ended."""
+    ends = record.history[:1] + record.history[-1:]
+    texts = [f"{_loss(row['train_loss'])} in epoch {row['epoch']}" for row in ends]
+    return f"Training loss {', '.join(texts) or 'not known'}."
+
+
+def _loss(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3g}"
+
+
+def _judge(row: Row, ours: float) -> tuple[float | None, str]:
+    """Return by how many published deviations our mean is worse, and the judgement.
+
+    Where the published deviation is rounded to 0, a difference that can be seen in the last digit
+    decides; where the paper gives a bound only, that bound; where it gives no deviation, the row's
+    own bound of acceptance.
+    """
+    published, metric = row.published, row.metric
+    sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+    if published.mean is None:
+        beyond = _beyond(published, ours)
+        return None, "" if beyond is None else _word(sign * beyond, 0.0)
+    worse = sign * (ours - published.mean)
+    if published.std:
+        return worse / published.std, _word(worse / published.std, LIMIT)
+    if published.std is not None:
+        return None, _word(worse, _LAST_DIGIT[metric in table.FRACTIONS])
+    if row.accept is not None and not row.accept.holds(ours, published.mean):
+        return None, WORSE if worse > 0 else BETTER
+    return None, ""
+
+
+def _beyond(published: Published, ours: float) -> float | None:
+    """Return how far our mean lies on the wrong side of a published bound; ``None`` without one."""
+    if published.below is not None:
+        return max(ours - published.below, 0.0)
+    return None if published.above is None else min(ours - published.above, 0.0)
+
+
+def _word(worse: float, limit: float) -> str:
+    return WORSE if worse > limit else BETTER if worse < -limit else AGREES

@@ -1,0 +1,240 @@
+"""The report on all results: one Markdown file, and one HTML page with plots."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tauflow.experiments.run.timespan import duration
+from tauflow.plain_text import visible
+from tauflow.tensorfile import write_atomically
+
+from . import table
+from .page import Pairs, environment_of, template
+from .pictures import Curves, Picture, learning_curves
+from .survey import AGREES, BETTER, REPORT, UNFINISHED, WORSE, Entry, Survey, TableSurvey
+from .survey_pictures import beside_published, deviations
+
+PAGE = "report.html"
+HEADERS = (
+    *("model", "published", "ours", "Δ / σ", "judgement"),
+    *("seeds", "epochs", "time per epoch"),
+)
+TEXTS = (0, 4)
+"""Columns that hold words; the others hold numbers."""
+JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
+_FEWER = " †"
+_SEARCHING = " ‡"
+TITLE = "Published tables, measured again"
+COMPUTED = "not trained but computed, see 'tauflow show NAME'"
+LEGEND = (
+    "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
+    "published one, in published standard deviations; up to 2 of them count as published. Seeds "
+    "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
+    "the paper searched. Such a row is unfinished if it is worse, or if the paper says only how "
+    "good it does not get. In brackets after our time per epoch: the paper's, on its own machine."
+)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One table on the page."""
+
+    name: str
+    title: str
+    source: str
+    summary: str
+    rows: Sequence[tuple[Entry, Sequence[str]]]
+    unmeasured: Sequence[str]
+    caption: str
+    pictures: Sequence[Picture]
+    curves: Sequence[Picture]
+    notes: Sequence[str]
+    failures: Sequence[str]
+    environment: Pairs
+
+
+def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
+    """Write both reports into the folder of results.
+
+    The same results always give the same bytes.
+
+    Returns:
+        Paths of the Markdown and of the HTML file.
+    """
+    markdown, page = results_dir / REPORT, results_dir / PAGE
+    write_atomically(markdown, visible(survey_markdown(found)).encode())
+    write_atomically(page, visible(survey_page(found)).encode())
+    return markdown, page
+
+
+def facts(found: Survey) -> list[tuple[str, str]]:
+    """Return a few numbers to begin with, each after its name."""
+    tables = found.tables
+    records = [r for one in tables for entry in one.measured for r in entry.records]
+    measured = sum(len(one.measured) for one in tables)
+    rows = sum(len(one.entries) for one in tables)
+    return [
+        ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
+        ("of their rows measured", f"{measured} of {rows}"),
+        *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
+        ("runs", str(len(records))),
+        ("training time", duration(sum(r.seconds or 0.0 for r in records))),
+    ]
+
+
+def summary(one: TableSurvey) -> str:
+    """Say in one line how a table stands."""
+    judged = [f"{one.count(word)} {word}" for word in JUDGEMENTS if one.count(word)]
+    start = f"{len(one.measured)} of {len(one.entries)} rows measured"
+    return f"{start}: {', '.join(judged)}" if judged else start
+
+
+def cells(entry: Entry) -> tuple[str, ...]:
+    """Return the cells of a measured row in the order of :data:`HEADERS`."""
+    line = entry.line
+    # How many runs there are has a column of its own here.
+    published, ours = (text.split(" (")[0] for text in (line.published, line.ours))
+    ours += _SEARCHING * entry.few_settings
+    counts = [
+        f"{ran} of {wanted}" + _FEWER * few
+        for (ran, wanted), few in (
+            (entry.seeds, entry.few_seeds),
+            (entry.epochs, entry.few_epochs),
+        )
+    ]
+    diverged = sum(record.diverged_after is not None for record in entry.records)
+    if diverged:  # after which epoch is told below the table
+        counts[-1] += f", {diverged} diverged"
+    judgement = entry.judgement or "–"
+    return (line.model, published, ours, line.difference, judgement, *counts, entry.pace)
+
+
+def unmeasured(one: TableSurvey) -> list[str]:
+    """Return a line for each reason why rows have no results, with what the paper says of them."""
+    reasons: dict[str, list[str]] = {}
+    for entry in one.entries:
+        if not entry.records:
+            line = entry.line
+            reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}")
+    return [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+
+
+def remarks(one: TableSurvey) -> list[tuple[str, str]]:
+    """Return what is said of single rows: their title with their judgement, and the remark."""
+    return [
+        (f"{entry.line.model}, {entry.judgement}" if entry.judgement else entry.line.model, text)
+        for entry in one.entries
+        if (text := entry.remark)
+    ]
+
+
+def failures(one: TableSurvey) -> list[str]:
+    """Return a line for every run that failed and has not been made good."""
+    return [f"{r.row}, seed {r.seed}, failed: {r.error}" for r in one.failures]
+
+
+def notes(one: TableSurvey) -> list[str]:
+    """Return the notes of a table and of its rows; a note of several rows comes once."""
+    rows: dict[str, list[str]] = {}
+    for entry in one.entries:
+        if entry.line.note:
+            rows.setdefault(entry.line.note, []).append(entry.line.model)
+    own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
+    left_out = f"{one.others} further runs, of other settings or longer, are not shown."
+    return [*one.experiment.notes, *own, *([left_out] if one.others else [])]
+
+
+def survey_markdown(found: Survey) -> str:
+    """Return the report in Markdown."""
+    lines = [f"# {TITLE}", "", LEGEND, ""]
+    lines += [f"- {name}: {value}" for name, value in facts(found)]
+    if found.without:
+        lines += [f"- tables without results: {', '.join(found.without)}"]
+    if found.computed:
+        lines += [f"- {COMPUTED}: {', '.join(found.computed)}"]
+    for one in found.tables:
+        lines += ["", *_markdown_table(one)]
+    if found.documents:
+        lines += ["", "## More results", ""]
+        lines += [f"- [{name}]({name})" for name in found.documents]
+    lines += ["", *(f"Warning: {text}" for text in found.warnings)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_table(one: TableSurvey) -> list[str]:
+    aligned = ["---" if i in TEXTS else "---:" for i in range(len(HEADERS))]
+    rows = [HEADERS, aligned, *(cells(entry) for entry in one.measured)]
+    lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
+    lines += [f"{summary(one)}. {_caption(one)}", ""]
+    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    said = [f"- **{name}**: {text}" for name, text in remarks(one)]
+    said += [f"- {text}" for text in failures(one)]
+    lines += ["", *said] if said else []
+    for text in unmeasured(one):
+        lines += ["", text]
+    lines += ["", *(f"- {note}" for note in notes(one))] if notes(one) else []
+    environment = ", ".join(f"{key} {value}" for key, value in _environment(one))
+    return [*lines, "", f"Measured with {environment}."]
+
+
+def _caption(one: TableSurvey) -> str:
+    """Return what a table's caption says beyond the legend of the report."""
+    return table.caption(one.grid).split(" Δ / σ")[0].replace(" (runs)", "")
+
+
+def _environment(one: TableSurvey) -> Pairs:
+    return environment_of([record for entry in one.measured for record in entry.records])
+
+
+def survey_page(found: Survey) -> str:
+    """Return the report as an HTML page that needs nothing else."""
+    overview = deviations(found.tables)
+    return template("survey.html.j2").render(
+        title=TITLE,
+        legend=LEGEND,
+        headers=HEADERS,
+        texts=TEXTS,
+        tiles=facts(found),
+        overview=overview,
+        sections=[_section(one) for one in found.tables],
+        computed=COMPUTED,
+        survey=found,
+    )
+
+
+def _section(one: TableSurvey) -> _Section:
+    experiment = one.experiment
+    return _Section(
+        name=experiment.name,
+        title=experiment.title,
+        source=experiment.source,
+        summary=summary(one),
+        rows=[(entry, cells(entry)) for entry in one.measured],
+        unmeasured=unmeasured(one),
+        caption=_caption(one),
+        pictures=[beside_published(one)] if one.measured else [],
+        curves=_curves(one),
+        notes=notes(one),
+        failures=failures(one),
+        environment=_environment(one),
+    )
+
+
+def _curves(one: TableSurvey) -> list[Picture]:
+    """Draw the learning curves of every part, which has a metric of its own."""
+    parts: dict[str, list[Entry]] = {}
+    for entry in one.measured:
+        parts.setdefault(entry.row.part.name, []).append(entry)
+    pictures = []
+    for name, entries in parts.items():
+        panels = []
+        for entry in entries:
+            published = entry.row.published
+            curves = Curves(
+                entry.row.title, entry.records, level=published.mean, spread=published.std
+            )
+            panels.append(curves)
+        picture = learning_curves(panels, entries[0].row.metric)
+        title = f"{picture.title}, {name}" if name else picture.title
+        pictures.append(Picture(title, picture.caption, picture.uri))
+    return pictures

@@ -1,0 +1,265 @@
+"""Ours beside published, as rows of text for every kind of report."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tauflow.experiments.run.reproduce import Grid
+from tauflow.experiments.run.timespan import duration
+from tauflow.experiments.spec.experiment import READY, Published, Row
+
+FRACTIONS = frozenset({"accuracy", "binary_accuracy"})
+"""Metrics that are shown in per cent."""
+
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Our result of one row.
+
+    Args:
+        mean: mean over seeds of the test metric at the selected epoch.
+        std: its standard deviation; ``None`` with fewer than two seeds.
+        n: seeds.
+        last_mean: mean of the test metric after the last scored epoch.
+        epochs: epochs that each run was to have.
+        diverged: the last epochs of runs that ended before, as their recipe says, because they
+            diverged.
+        seconds: mean wall time of a run.
+    """
+
+    mean: float
+    std: float | None
+    n: int
+    last_mean: float | None
+    epochs: int
+    diverged: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table, as text; numbers are formatted, absent ones are dashes.
+
+    Args:
+        model: the model as the paper calls it, with its part.
+        published: mean ± std (n).
+        ours: mean ± std (n), or why there is none.
+        difference: (ours - published mean) / published std.
+        epochs: run / published.
+        time: wall time of a run.
+        verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
+            without a bound, after fewer epochs than published, or before all settings of a search
+            were tried.
+        note: the row's note, where the paper quotes it from, what a search chose, and what
+            diverged.
+    """
+
+    model: str
+    published: str
+    ours: str
+    difference: str
+    epochs: str
+    time: str
+    verdict: str
+    note: str
+
+
+HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
+
+
+def summarise(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
+    """Return mean and standard deviation; no deviation for a single value."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, None
+    squares = sum((value - mean) * (value - mean) for value in values)
+    return mean, math.sqrt(squares / (len(values) - ddof))
+
+
+def summary(grid: Grid, row: Row) -> Summary | None:
+    """Return our result of a row, or ``None`` if no seed has finished."""
+    records = [r for r in grid.of(row) if r.test is not None]
+    if not records:
+        return None
+    mean, std = summarise([r.test for r in records if r.test is not None], grid.experiment.ddof)
+    last = [r.last_test for r in records if r.last_test is not None]
+    return Summary(
+        mean=mean,
+        std=std,
+        n=len(records),
+        last_mean=statistics.fmean(last) if last else None,
+        epochs=records[0].asked,
+        diverged=tuple(r.diverged_after for r in records if r.diverged_after is not None),
+        seconds=statistics.fmean(r.seconds or 0.0 for r in records),
+    )
+
+
+def show_number(value: float | None, metric: str) -> str:
+    """Format a score: fractions in per cent, others to three decimals or three digits."""
+    if value is None:
+        return _NONE
+    if metric in FRACTIONS:
+        return f"{100 * value:.2f}"
+    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
+
+
+def show_count(count: int | None) -> str:
+    """Format a number of parameters."""
+    return _NONE if count is None else f"{count:,}"
+
+
+def scale_of(metric: str) -> float:
+    """Return by what a score is multiplied to be shown: 100 where that is in per cent."""
+    return 100.0 if metric in FRACTIONS else 1.0
+
+
+def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> str:
+    """Format ``mean ± std (n)``, with decimals enough to see the deviation."""
+    text = show_number(mean, metric)
+    if std is not None and ("e" in text or not math.isfinite(scale_of(metric) * std)):
+        text += f" ± {std:.2g}"
+    elif std is not None:
+        scale = scale_of(metric)
+        decimals = len(text.partition(".")[2])
+        if std > 0:  # two more are enough: beyond, the deviation is nothing beside the mean
+            decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(scale * std))))
+        text = f"{scale * mean:.{decimals}f} ± {scale * std:.{decimals}f}"
+    return text if n is None else f"{text} ({n})"
+
+
+def show_published(published: Published, metric: str) -> str:
+    """Format what the paper says: a number, a bound, or where it is drawn."""
+    if published.mean is not None:
+        text = _as_written(published.mean, metric, 2 if metric in FRACTIONS else 3)
+        if published.std is not None:
+            decimals = len(text.partition(".")[2]) if "e" not in text else 0
+            text += f" ± {_as_written(published.std, metric, decimals)}"
+        return text if published.n is None else f"{text} ({published.n})"
+    if published.below is not None:
+        return f"< {_as_written(published.below, metric)}"
+    if published.above is not None:
+        return f"≥ {_as_written(published.above, metric)}"
+    told = published.figure or published.absent
+    if told is not None or published.parameters is None:
+        return told or _NONE
+    return f"{published.parameters:,} parameters"
+
+
+def _as_written(value: float, metric: str, decimals: int = 0) -> str:
+    """Format a published number with all its digits; fractions in per cent.
+
+    Args:
+        value: the number.
+        metric: its metric.
+        decimals: how many to show at least; final zeros of a number in a file are lost.
+    """
+    if "e" in repr(value):
+        return f"{value:g}"
+    exact = Decimal(repr(value)) * (100 if metric in FRACTIONS else 1)
+    own = len(f"{exact.normalize():f}".partition(".")[2])
+    return f"{exact:.{max(own, decimals)}f}"
+
+
+def unit(metric: str) -> str:
+    """Return the metric's name as a heading."""
+    names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
+    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1")}
+    name = names.get(metric, metric.replace("_", " "))
+    return f"{name}, %" if metric in FRACTIONS else name
+
+
+def line(grid: Grid, row: Row) -> Line:
+    """Return one row of the table."""
+    published = row.published
+    ours, setting = summary(grid, row), grid.setting(row)
+    tried, wanted = grid.tried(row), len(row.search)
+    notes = [f"quoted from {published.quoted}"] if published.quoted else []
+    if published.parameters is not None and row.metric:
+        notes += [f"{published.parameters:,} parameters published"]
+    if setting is not None:
+        count = f"{wanted}" if tried == wanted else f"{tried} of {wanted}"
+        notes += [f"best of {count} settings: {setting.label}"]
+    notes += [text for text in (row.note, row.untrained) if text]
+    theirs = show_published(published, row.metric)
+    if ours is None:
+        missing = "not run" if row.status == READY else row.status
+        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes))
+    assert row.recipe is not None, "a row with results has a recipe"
+    few = ours.epochs < row.recipe.epochs
+    if ours.diverged:
+        ends = ", ".join(map(str, ours.diverged))
+        notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
+    difference = _NONE
+    if published.std and published.mean is not None:
+        difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
+    return Line(
+        model=title(row),
+        published=theirs,
+        ours=show_spread(ours.mean, ours.std, ours.n, row.metric),
+        difference=difference,
+        epochs=f"{ours.epochs} / {row.recipe.epochs}"
+        + " (fewer)" * few
+        + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
+        time=duration(ours.seconds),
+        verdict=_NONE if few or tried < wanted else _verdict(row, ours.mean),
+        note="; ".join(notes),
+    )
+
+
+def _verdict(row: Row, ours: float) -> str:
+    if row.accept is None:
+        return _NONE
+    answer = "yes" if row.accept.holds(ours, row.published.mean) else "no"
+    return f"{answer} ({row.accept})"
+
+
+def title(row: Row) -> str:
+    """Return the row's title with its part."""
+    return f"{row.title}, {row.part.name}" if row.part.name else row.title
+
+
+def lines(grid: Grid) -> list[Line]:
+    """Return every row of the table, in the paper's order."""
+    return [line(grid, row) for row in grid.experiment.rows]
+
+
+def cells(entry: Line) -> tuple[str, ...]:
+    """Return a line's cells in the order of :data:`HEADERS`."""
+    return (
+        entry.model,
+        entry.published,
+        entry.ours,
+        entry.difference,
+        entry.epochs,
+        entry.time,
+        entry.verdict,
+    )
+
+
+def _measured(grid: Grid) -> str:
+    """Return the metric; if parts have different ones, each with its parts."""
+    parts: dict[str, list[str]] = {}
+    for row in grid.experiment.rows:
+        names = parts.setdefault(row.metric, [])
+        if row.part.name not in names:
+            names.append(row.part.name)
+    if len(parts) == 1:
+        return unit(next(iter(parts)))
+    return "; ".join(f"{unit(metric)} ({', '.join(names)})" for metric, names in parts.items())
+
+
+def caption(grid: Grid) -> str:
+    """Say what the columns mean."""
+    ddof = grid.experiment.ddof
+    kind = "population" if ddof == 0 else "sample"
+    if grid.experiment.command is not None:
+        return f"Not trained. The numbers come from: {grid.experiment.command}"
+    return (
+        f"Test {_measured(grid)}: mean ± standard deviation (runs). "
+        f"Our deviation is the {kind}'s (ddof {ddof}). "
+        "Δ / σ is our mean minus the published one, in published deviations."
+    )

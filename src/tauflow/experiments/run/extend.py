@@ -1,0 +1,89 @@
+"""Begin a run where the same run with fewer epochs ended."""
+
+import glob
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from tauflow.data.card import TaskData
+from tauflow.errors import CheckpointError
+from tauflow.plain_json import read_json
+from tauflow.tensorfile import write_atomically
+from tauflow.training.checkpoint import read_checkpoint
+from tauflow.training.run_directory import fingerprint, owned
+
+from .job import RECORD_FILE, Job, build_model, shortened
+
+
+def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
+    """Copy the files of the longest finished run that this one would repeat, if there is one.
+
+    Training for more epochs then continues that run, and ends with the numbers of a run that never
+    stopped. Only runs that differ in their number of epochs alone count: where that number also
+    decides the stages of a curriculum, a shorter run is no beginning of a longer one, nor is one of
+    data or of a model that have changed since, or one whose checkpoint is damaged.
+
+    Args:
+        job: what will be run; nothing happens if its directory holds a run already.
+        data: its data.
+        runs_dir: folder under which runs have their directories.
+
+    Returns:
+        How many epochs need not be run again.
+
+    Raises:
+        BusyError: another program writes into the run's directory.
+    """
+    target = job.directory(runs_dir)
+    if (target / "run.json").exists():
+        return 0
+    begun = {epochs: path for path in _neighbours(job, target) if (epochs := _epochs(job, path))}
+    prints = _fingerprint(job, data) if begun else {}
+    begun = {epochs: path for epochs, path in begun.items() if _fits(path, prints)}
+    if not begun:
+        return 0
+    epochs = max(begun)
+    with owned(target):
+        if (target / "run.json").exists():  # another program was faster
+            return 0
+        # In this order a copy that is cut off is a run before its first checkpoint, and starts
+        # anew.
+        for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
+            if (begun[epochs] / name).exists():
+                write_atomically(target / name, (begun[epochs] / name).read_bytes())
+    return epochs
+
+
+def _neighbours(job: Job, target: Path) -> list[Path]:
+    pattern = f"{glob.escape(target.name.rpartition('-')[0])}-*"
+    return [path for path in target.parent.glob(pattern) if (path / RECORD_FILE).exists()]
+
+
+def _epochs(job: Job, path: Path) -> int:
+    """Return the length of the run in a directory if it is this one cut short, else 0."""
+    try:
+        epochs = read_json((path / "run.json").read_bytes())["recipe"]["epochs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    if not isinstance(epochs, int) or not 1 <= epochs < job.recipe.epochs:
+        return 0
+    recipe = shortened(job.recipe, epochs)
+    same = replace(recipe, epochs=job.recipe.epochs) == job.recipe
+    found = same and replace(job, recipe=recipe).directory(path.parent.parent) == path
+    return epochs if found else 0
+
+
+def _fingerprint(job: Job, data: TaskData) -> dict[str, str | None]:
+    with torch.random.fork_rng():  # building draws weights, which do not count
+        model = build_model(job.model, data)
+    return fingerprint(model, {"train": data.train, "valid": data.valid, "test": data.test})
+
+
+def _fits(path: Path, prints: dict[str, str | None]) -> bool:
+    """Whether a run is of these data and this model, and can be read."""
+    try:
+        read_checkpoint(path / "last.safetensors")
+    except (OSError, CheckpointError):
+        return False
+    return bool(read_json((path / "run.json").read_bytes()).get("fingerprint") == prints)

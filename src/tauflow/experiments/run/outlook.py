@@ -1,0 +1,187 @@
+"""How far the jobs of a command are, read from their logs, and how long the rest may take."""
+
+import heapq
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tauflow.forks import Lock
+from tauflow.plain_json import read_json
+
+from .attempt import MARKER
+from .job import Job
+from .results import DONE, RunRecord
+from .timespan import roughly
+
+_EPOCHS = 10
+"""Epochs that tell a run's pace: the latest, since other programs come and go."""
+
+
+class Outlook:
+    """The progress of several jobs; what it knows comes from their run directories.
+
+    So it serves a single process as well as many, and epochs of an earlier call count too. It may
+    be asked from several threads.
+
+    Args:
+        jobs: in the order in which they are run.
+        runs_dir: folder of the run directories.
+        workers: how many run at a time.
+        token: what :func:`~tauflow.experiments.run.attempt.attempt` marks runs of this call with.
+        earlier: finished runs, which tell the pace of their rows.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        runs_dir: Path,
+        *,
+        workers: int = 1,
+        token: str = "",
+        earlier: Iterable[RunRecord] = (),
+    ) -> None:
+        self.jobs, self.workers, self.token = tuple(jobs), workers, token
+        self._places = {job.key: job.directory(runs_dir) for job in jobs}
+        self._ended: set[str] = set()
+        self._rows: dict[str, list[dict[str, Any]]] = {job.key: [] for job in jobs}
+        self._read: dict[str, tuple[int, int]] = {}
+        self._earlier: dict[str, float] = {}
+        self._lock = Lock()
+        for record in earlier:
+            if record.status == DONE and record.seconds_per_epoch is not None:
+                self._earlier[record.row] = record.seconds_per_epoch
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the logs that have changed."""
+        with self._lock:
+            for key, place in self._places.items():
+                if key not in self._ended:
+                    self._read_log(key, place / "log.jsonl")
+
+    def _read_log(self, key: str, log: Path) -> None:
+        try:
+            state = log.stat()
+            changed = (state.st_mtime_ns, state.st_size)
+            if self._read.get(key) == changed:
+                return
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:  # not begun
+            return
+        self._read[key] = changed
+        rows = []
+        for line in lines:
+            try:
+                row = read_json(line)
+            except ValueError:  # being written
+                break
+            if not isinstance(row, dict) or not isinstance(row.get("seconds"), float):
+                break
+            rows.append(row)
+        self._rows[key] = rows
+
+    def end(self, key: str) -> None:
+        """Note that a job has finished or failed, and will take no more time."""
+        self.refresh()
+        with self._lock:
+            self._ended.add(key)
+
+    @property
+    def ended(self) -> int:
+        """Number of jobs that have ended."""
+        return len(self._ended)
+
+    def running(self) -> list[Job]:
+        """Return the jobs that this call has begun and that have not ended."""
+        return [
+            job
+            for job in self.jobs
+            if job.key not in self._ended and self._is_marked(self._places[job.key] / MARKER)
+        ]
+
+    def _is_marked(self, marker: Path) -> bool:
+        try:
+            return marker.read_bytes() == self.token.encode()
+        except OSError:
+            return False
+
+    def done(self, job: Job) -> int:
+        """Return how many epochs of a job are finished."""
+        return len(self._rows[job.key])
+
+    def latest(self, job: Job) -> dict[str, Any] | None:
+        """Return the row of the history of a job's latest epoch."""
+        rows = self._rows[job.key]
+        return rows[-1] if rows else None
+
+    def epochs(self) -> tuple[int, int]:
+        """Return the finished epochs of all jobs, and all that they will have had in the end."""
+        done = sum(self.done(job) for job in self.jobs)
+        return done, done + sum(self._to_do(job) for job in self.jobs)
+
+    def _to_do(self, job: Job) -> int:
+        return 0 if job.key in self._ended else max(0, job.recipe.epochs - self.done(job))
+
+    def pace(self, job: Job) -> float | None:
+        """Return the seconds that an epoch of a job takes, as far as one can tell.
+
+        Known from the job's own epochs, else from other runs of its row, now or earlier, else
+        guessed: the mean of the rows that are known. ``None`` if nothing is known at all.
+        """
+        own = self._measured(job)
+        if own is not None:
+            return own
+        rows = self._row_paces()
+        return rows.get(job.row, statistics.fmean(rows.values()) if rows else None)
+
+    def ahead(self, job: Job, *, in_any_case: bool) -> float:
+        """Return the seconds that a job must find free to be begun: one epoch of it."""
+        if in_any_case:
+            return -float("inf")
+        self.refresh()
+        return self.pace(job) or 0.0
+
+    def _measured(self, job: Job) -> float | None:
+        seconds = [row["seconds"] for row in self._rows[job.key][-_EPOCHS:]]
+        return statistics.median(seconds) if seconds else None
+
+    def _row_paces(self) -> dict[str, float]:
+        now: dict[str, list[float]] = {}
+        for job in self.jobs:
+            pace = self._measured(job)
+            if pace is not None:
+                now.setdefault(job.row, []).append(pace)
+        return {**self._earlier, **{row: statistics.fmean(paces) for row, paces in now.items()}}
+
+    def seconds_left(self) -> float | None:
+        """Estimate how long the jobs that have not ended will take; ``None`` if nobody can tell.
+
+        Jobs go to the first worker that is free, in their order, those begun first.
+        """
+        begun = {job.key for job in self.running()}
+        free = [0.0] * max(1, min(self.workers, len(self.jobs)))
+        for job in sorted(self.jobs, key=lambda job: job.key not in begun):
+            epochs = self._to_do(job)
+            if not epochs:
+                continue
+            pace = self.pace(job)
+            if pace is None:
+                return None
+            heapq.heappush(free, heapq.heappop(free) + epochs * pace)
+        return max(free)
+
+    def time_left(self) -> str:
+        """Say how long the rest may take."""
+        left = self.seconds_left()
+        if left is None:
+            return "time left not known yet"
+        return f"about {roughly(left)} left" if left else "nothing left"
+
+    def __str__(self) -> str:
+        """Say in one line where things stand."""
+        done, total = self.epochs()
+        runs = f"{self.ended} of {len(self.jobs)} runs"
+        now = "; ".join(job.name for job in self.running())
+        under_way = f"; under way: {now}" if now else ""
+        return f"{runs}, {done} of {total} epochs, {self.time_left()}{under_way}"

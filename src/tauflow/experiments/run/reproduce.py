@@ -1,0 +1,230 @@
+"""Run a table's rows over seeds, and gather what belongs to the table."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tauflow.checks import at_least
+from tauflow.experiments.spec.experiment import READY, Experiment, Row, Setting
+
+from . import results
+from .job import Job, job_of
+from .results import DONE, RunRecord
+from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
+from .search import best_setting, check_validation, search_jobs
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a reproduction found: the records that belong to the table, and what is missing.
+
+    Args:
+        experiment: the table.
+        epochs: what ``--epochs`` said, or ``None`` for the recipes' own.
+        records: one finished run per row, setting and seed, of this and of earlier calls.
+        outcome: what of this call failed, and what its budget left over.
+    """
+
+    experiment: Experiment
+    epochs: int | None
+    records: tuple[RunRecord, ...]
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def failures(self) -> tuple[RunRecord, ...]:
+        """Runs of this call that failed."""
+        return self.outcome.failures
+
+    def of(self, row: Row) -> list[RunRecord]:
+        """Return the finished runs of a row, by seed; of a search, those of the best setting."""
+        found = [r for r in self.records if r.row == row.name]
+        if row.search:
+            best = self.setting(row)
+            found = [r for r in found if best is not None and r.config_hash == self._hash(r, best)]
+        return sorted(found, key=lambda r: r.seed)
+
+    def setting(self, row: Row) -> Setting | None:
+        """Return the best of the settings that a row searches, of those that have been run."""
+        return best_setting(self.experiment, row, self.epochs, self.records)
+
+    def tried(self, row: Row) -> int:
+        """Return how many of the settings that a row searches have a finished run."""
+        done = {record.config_hash for record in self.records if record.row == row.name}
+        return sum(job.hash in done for job in search_jobs(self.experiment, row, self.epochs))
+
+    def _hash(self, record: RunRecord, setting: Setting | None) -> str:
+        row = self.experiment.row(record.row)
+        return job_of(self.experiment, row, record.seed, epochs=self.epochs, setting=setting).hash
+
+    @property
+    def stem(self) -> str:
+        """File name of its reports; runs with fewer epochs get their own."""
+        name = self.experiment.name
+        return name if self.epochs is None else f"{name}-{self.epochs}-epochs"
+
+
+def reproduce(
+    experiment: Experiment,
+    *,
+    models: Iterable[str] | None = None,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    jobs: int = 1,
+    budget: float | None = None,
+    results_dir: Path = Path("results"),
+    runs_dir: Path = Path("runs"),
+    data_dir: Path | None = None,
+    say: Say = say_nothing,
+    progress: bool | None = None,
+) -> Grid:
+    """Run every chosen row with every seed that has no result yet.
+
+    A run that was stopped continues from its checkpoint; one that fails is reported and leaves the
+    others alone. Every finished run is appended to ``results_dir/<experiment>.jsonl`` at once.
+    A row that searches is run with every setting and seed 0, then with the other seeds and the
+    setting that had the best validation score; with all seeds if it searched on other data.
+
+    Args:
+        experiment: the table.
+        models: names of rows; by default all whose model exists.
+        seeds: number of seeds, 0, 1, ...; by default the table's own.
+        epochs: instead of the recipes'.
+        jobs: processes; with more than one each uses a single thread.
+        budget: seconds; what does not fit is left for the next call, see :class:`Effort`.
+        results_dir: where results go.
+        runs_dir: where checkpoints and logs go.
+        data_dir: folder of the data files.
+        say: is told one line per run, and now and then how much time is left.
+        progress: whether to draw bars; by default on a terminal only.
+
+    Returns:
+        All finished runs of the table with these epochs, old ones included, and what is missing.
+
+    Raises:
+        ArgumentError: a row searches, but its data have nothing to select by.
+        BusyError: another program works on the same table in the same ``runs_dir``.
+    """
+    count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
+    rows = experiment.select(models)
+    for row in rows:
+        if row.search:
+            check_validation(row, data_dir)
+    path = results_dir / f"{experiment.name}.jsonl"
+    effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
+    began = time.monotonic()
+    wanted = [job for row in rows for job in _first_jobs(experiment, row, epochs, count)]
+    known = finished(path)
+    advance = all(job.key in known for job in wanted)  # nothing to do before the repetitions
+    outcome = run_jobs(wanted, path, effort)
+    searching = [row for row in rows if row.search]
+    if searching:
+        later, waiting = _repetitions(experiment, searching, epochs, count, path, outcome)
+        spent = time.monotonic() - began
+        repeated = run_jobs(later, path, effort, spent=spent, advance=advance)
+        outcome = outcome.then(repeated, waiting)
+    return Grid(experiment, epochs, _belonging(experiment, epochs, path), outcome)
+
+
+def _first_jobs(experiment: Experiment, row: Row, epochs: int | None, seeds: int) -> list[Job]:
+    """Return the jobs of a row that nothing has to be known for: all, or those of its search."""
+    if row.search:
+        return search_jobs(experiment, row, epochs)
+    return [job_of(experiment, row, seed, epochs=epochs) for seed in range(seeds)]
+
+
+def _repetitions(
+    experiment: Experiment,
+    rows: Iterable[Row],
+    epochs: int | None,
+    seeds: int,
+    path: Path,
+    searched: Outcome,
+) -> tuple[list[Job], list[Unfinished]]:
+    """Return the jobs of the best settings with all seeds.
+
+    Rows whose search the budget has cut off have no best setting yet; what is returned second are
+    the runs that they will need.
+    """
+    records, _ = results.read(path)
+    left = {run.key for run in searched.unfinished}
+    jobs: list[Job] = []
+    waiting: list[Unfinished] = []
+    for row in rows:
+        tried = search_jobs(experiment, row, epochs)
+        if any(job.key in left for job in tried):
+            length = tried[0].recipe.epochs
+            first = 1 if row.search_part is None else 0  # else seed 0 is one of the search
+            names = [f"{row.name} (the best setting), seed {seed}" for seed in range(first, seeds)]
+            waiting += [Unfinished(name, 0, length) for name in names]
+            continue
+        best = best_setting(experiment, row, epochs, records)
+        if best is not None:
+            jobs += [
+                job_of(experiment, row, seed, epochs=epochs, setting=best) for seed in range(seeds)
+            ]
+    return jobs, waiting
+
+
+def collect(
+    experiment: Experiment,
+    *,
+    epochs: int | None = None,
+    results_dir: Path = Path("results"),
+    say: Say = say_nothing,
+) -> Grid:
+    """Return the results that are there, without running anything.
+
+    Args:
+        experiment: the table.
+        epochs: to how many the runs were cut; by default none were.
+        results_dir: where results are.
+        say: is told of every line that cannot be read.
+    """
+    path = results_dir / f"{experiment.name}.jsonl"
+    finished(path, say)
+    return Grid(experiment, epochs, _belonging(experiment, epochs, path))
+
+
+def other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
+    """Return to how many epochs other runs of the table were cut, that a grid does not hold."""
+    found, _ = results.read(results_dir / f"{grid.experiment.name}.jsonl")
+    held = {record.key for record in grid.records}
+    rows = {row.name: row for row in grid.experiment.rows if row.status == READY}
+    others = {
+        record.epochs
+        for record in found
+        if record.status == DONE and record.epochs and record.key not in held
+        if record.row in rows and is_of(grid.experiment, rows[record.row], record, record.epochs)
+    }
+    return tuple(sorted(others))
+
+
+def _belonging(experiment: Experiment, epochs: int | None, path: Path) -> tuple[RunRecord, ...]:
+    """Return the finished runs whose configuration is that of a row today, whatever the seed."""
+    found, _ = results.read(path)
+    rows = {row.name: row for row in experiment.rows if row.status == READY}
+    kept: dict[str, RunRecord] = {}
+    for record in found:
+        row = rows.get(record.row)
+        if record.status == DONE and row is not None and is_of(experiment, row, record, epochs):
+            kept[record.key] = record
+    return tuple(kept.values())
+
+
+def is_of(experiment: Experiment, row: Row, record: RunRecord, epochs: int | None) -> bool:
+    """Whether a run has the settings of a row today, or one of those that the row searches.
+
+    Args:
+        experiment: the table.
+        row: one of its rows, which is ready.
+        record: a run.
+        epochs: to how many the run was cut; ``None`` for the recipe's own.
+    """
+    jobs = [
+        job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
+        for setting in row.search or (None,)
+    ]
+    if row.search_part is not None:
+        jobs += search_jobs(experiment, row, epochs)
+    return any(record.config_hash == job.hash for job in jobs)

@@ -1,0 +1,297 @@
+"""Finished runs as JSON lines: what was run, where, for how long, and what came out."""
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from tauflow.errors import DataError
+from tauflow.plain_json import read_json
+
+from .record_check import check_record
+from .timespan import duration
+
+DONE = "done"
+FAILED = "failed"
+STOPPED = "stopped"
+"""Status of a run whose time was up; such a record is never kept in a file."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of one model with one seed.
+
+    Args:
+        experiment: name of the table, or of the task.
+        row: name of the row, or of the model.
+        seed: seed of weights, shuffling and dropout.
+        config: everything that decides the result; see :func:`config_of`.
+        config_hash: hash of ``config``, by which a finished run is found again.
+        status: ``"done"``, ``"failed"`` or ``"stopped"``.
+        error: why it failed.
+        metric: name of the metric of the scores.
+        valid: validation score at the selected epoch.
+        test: test score at the selected epoch.
+        last_test: test score after the last epoch.
+        best_epoch: the selected epoch.
+        epochs: epochs run.
+        parameters: trainable parameters.
+        seconds: wall time of training.
+        seconds_per_epoch: the same per epoch.
+        history: one entry per epoch.
+        started: UTC time, ISO 8601.
+        commit: revision of the source tree, if there is one.
+        versions: of tauflow, torch, numpy and Python.
+        machine: processor, cores, threads of this run and platform; no host name.
+    """
+
+    experiment: str
+    row: str
+    seed: int
+    config: Mapping[str, Any]
+    config_hash: str
+    status: str
+    metric: str
+    started: str
+    error: str | None = None
+    valid: float | None = None
+    test: float | None = None
+    last_test: float | None = None
+    best_epoch: int | None = None
+    epochs: int | None = None
+    parameters: int | None = None
+    seconds: float | None = None
+    seconds_per_epoch: float | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
+    commit: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What it is found again by: two rows of a table may have the same configuration."""
+        return f"{self.row} {self.config_hash}"
+
+    @property
+    def asked(self) -> int:
+        """Epochs that were to be run: more than :attr:`epochs` if the run diverged and stopped."""
+        return int(self.config["recipe"]["epochs"])
+
+    @property
+    def diverged_after(self) -> int | None:
+        """The last epoch of a run that diverged and stopped before its end; else ``None``."""
+        return self.epochs if self.epochs is not None and self.epochs < self.asked else None
+
+    def to_json(self) -> str:
+        """Return the record as one line."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> "RunRecord":
+        """Read a record back.
+
+        Raises:
+            json.JSONDecodeError: the line is no JSON, as one that is torn.
+            DataError: it is, but not a record.
+        """
+        try:
+            values = check_record(cls, read_json(line))
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        return cls(**{**values, "history": tuple(values.get("history", ()))})
+
+
+def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
+    """Return one line about a finished or failed run.
+
+    Args:
+        record: the run.
+        name: what to call it; by default by its row and seed.
+        part: whose score to tell, ``"test"`` or ``"valid"``.
+    """
+    name = name or f"{record.row}, seed {record.seed}"
+    if record.status == FAILED:
+        return f"{name}: FAILED: {record.error}"
+    score = record.test if part == "test" else record.valid
+    number = "not scored" if score is None else f"{score:.4g}"
+    return (
+        f"{name}: {part} {record.metric} {number} at epoch {record.best_epoch} "
+        f"of {record.epochs}, {duration(record.seconds or 0.0)}"
+    )
+
+
+def config_of(
+    dataset: str,
+    dataset_options: Mapping[str, Any],
+    model: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    loss: str,
+    metric: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Return everything that decides a run's result, in plain JSON values."""
+    config = {
+        "dataset": dataset,
+        "dataset_options": dict(dataset_options),
+        "model": dict(model),
+        "recipe": dict(recipe),
+        "loss": loss,
+        "metric": metric,
+        "seed": seed,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(config))  # tuples become lists, as when read
+    return plain
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return sixteen hexadecimal digits that change whenever a value of ``config`` does."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_place(path: Path) -> None:
+    """Make the folder of a results file, and see that lines can be added, before hours are spent.
+
+    Raises:
+        OSError: they cannot.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = path if path.exists() else path.parent
+    if not os.access(place, os.W_OK) or path.is_dir():
+        raise OSError(errno.EACCES, "results cannot be written there", str(path))
+
+
+def append(path: Path, record: RunRecord) -> None:
+    """Append a record to a results file, creating it if need be.
+
+    The line goes out in one write to a file opened for appending, so that two programs may write to
+    one file, and a program that is killed leaves at most one torn line, which :func:`read` skips.
+
+    Raises:
+        OSError: the line cannot be written, or not as a whole, as on a full disk.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = record.to_json() + "\n"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        if _is_torn(handle):
+            line = "\n" + line  # keep the torn line apart from this one
+        rest = memoryview(line.encode())
+        while rest:  # a disk that fills up takes a part of it, and fails at the next call only
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(handle)
+
+
+def _is_torn(handle: int) -> bool:
+    """Whether the file has content that does not end with a line break."""
+    size = os.lseek(handle, 0, os.SEEK_END)
+    if size == 0:
+        return False
+    os.lseek(handle, size - 1, os.SEEK_SET)
+    return os.read(handle, 1) != b"\n"
+
+
+def read(path: Path) -> tuple[list[RunRecord], list[str]]:
+    """Read a results file.
+
+    Returns:
+        The records in order, and one warning for each line that a killed program left torn.
+
+    Raises:
+        DataError: a line is whole JSON but not a record.
+    """
+    records: list[RunRecord] = []
+    warnings: list[str] = []
+    if not path.exists():
+        return records, warnings
+    text = path.read_text(encoding="utf-8", errors="replace")  # a line may be torn inside a letter
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(RunRecord.from_json(line))
+        except json.JSONDecodeError:
+            warnings.append(
+                f"{path}, line {number} is torn (a program was stopped while writing it); "
+                "it is left out, and its run counts as not done."
+            )
+        except DataError as error:
+            raise DataError(
+                f"{path}, line {number} is not a run record: {error}. Remove the line, "
+                "or read the file with the version of tauflow that wrote it."
+            ) from error
+    return records, warnings
+
+
+@lru_cache(maxsize=1)
+def commit() -> str | None:
+    """Return the revision of the source tree this package runs from, or ``None``."""
+    tree = Path(__file__).parents[4]
+    if not (tree / ".git").exists():  # installed: any repository around it is someone else's
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the numbers."""
+    try:
+        own = metadata.version("tauflow")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    return {
+        "tauflow": own,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor, cores, threads and platform; nothing that names the machine."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _cpu_model() -> str:
+    if sys.platform == "linux":
+        try:
+            text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        for line in text.splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,259 @@
+"""Run jobs, in processes if asked and within a budget of time, and keep every result at once."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tauflow.checks import at_least, positive
+from tauflow.errors import TauflowError
+
+from . import results
+from .attempt import attempt, failure
+from .job import Job, load_part, now
+from .lock import locked
+from .outlook import Outlook
+from .results import DONE, FAILED, STOPPED, RunRecord, describe
+from .timespan import Deadline, roughly
+from .watch import watching
+from .workers import in_processes
+
+Say = Callable[[str], None]
+
+
+def say_nothing(line: str) -> None:
+    """Take a line and do nothing."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How jobs are run; nothing of it changes a result beyond the rounding of its last digits.
+
+    Args:
+        jobs: processes; with more than one each uses a single thread, even where a single job is
+            left. How many threads add up a sum can change its last digit: a run that was stopped
+            goes on bit for bit if it is given as many as before.
+        budget: seconds; no epoch is begun that would, at the pace of the one before, end later.
+            A run in the middle continues from its checkpoint next time, and every call gets at
+            least one epoch further.
+        runs_dir: where checkpoints and logs go.
+        data_dir: folder of the data files.
+        say: is told one line per run, and now and then how much time is left.
+        progress: whether to draw bars; by default on a terminal only.
+    """
+
+    jobs: int = 1
+    budget: float | None = None
+    runs_dir: Path = Path("runs")
+    data_dir: Path | None = None
+    say: Say = field(default=say_nothing)
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, jobs=self.jobs)
+        if self.budget is not None:
+            positive(budget=self.budget)
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that is left for another time.
+
+    Args:
+        name: what it is called, with row and seed.
+        done: finished epochs.
+        epochs: epochs in all.
+        key: the key that its record will have, if that is known yet.
+    """
+
+    name: str
+    done: int
+    epochs: int
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.done} of {self.epochs} epochs"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running jobs came to.
+
+    Args:
+        failures: runs that failed.
+        unfinished: runs that the budget left over, in their order.
+        seconds_left: how long those may take, if anything is known about it.
+    """
+
+    failures: tuple[RunRecord, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+    seconds_left: float | None = None
+
+    def then(self, other: "Outcome", waiting: Iterable[Unfinished] = ()) -> "Outcome":
+        """Return what two batches of jobs came to together.
+
+        Args:
+            other: that of the later one.
+            waiting: runs that could not even be planned.
+        """
+        known = [s for s in (self.seconds_left, other.seconds_left) if s is not None]
+        return Outcome(
+            (*self.failures, *other.failures),
+            (*self.unfinished, *other.unfinished, *waiting),
+            sum(known) if known else None,
+        )
+
+    def what_is_left(self) -> str:
+        """Say which runs are left over and how long they may take; empty if none is."""
+        if not self.unfinished:
+            return ""
+        begun = [str(run) for run in self.unfinished if run.done]
+        parts = [f"begun ({'; '.join(begun)})"] if begun else []
+        if len(begun) < len(self.unfinished):
+            parts.append(f"{len(self.unfinished) - len(begun)} not begun")
+        time_left = (
+            f", about {roughly(self.seconds_left)} at this pace" if self.seconds_left else ""
+        )
+        runs = "run is" if len(self.unfinished) == 1 else "runs are"
+        return (
+            f"The time is up: {len(self.unfinished)} {runs} left{time_left}: {', '.join(parts)}. "
+            "Every finished epoch is kept; the same command continues."
+        )
+
+
+def run_jobs(
+    jobs: Sequence[Job], path: Path, effort: Effort, *, spent: float = 0.0, advance: bool = True
+) -> Outcome:
+    """Run every job whose result is not in a file yet, and append each result to it at once.
+
+    A job that was stopped continues from its checkpoint; one that fails, or whose process dies, is
+    reported and leaves the others alone.
+
+    Args:
+        jobs: what to run, in this order; they must belong to one experiment.
+        path: the file of results.
+        effort: how.
+        spent: seconds of the budget that earlier batches of one command have used.
+        advance: whether the first jobs are begun however short the time is: with a budget shorter
+            than loading the data, or than an epoch, nothing would ever get done otherwise.
+
+    Raises:
+        BusyError: another program runs jobs of the same experiment in the same folder.
+        OSError: nothing can be written to the file.
+    """
+    deadline = None
+    if effort.budget is not None:
+        deadline = Deadline(time.monotonic() + effort.budget - spent)
+    say = effort.say
+    known = finished(path, say)
+    todo = list({job.key: job for job in jobs if job.key not in known}.values())
+    if len(todo) < len(jobs):
+        say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are in {path} already")
+    if not todo:
+        return Outcome()
+    with locked(todo[0].directory(effort.runs_dir).parent):
+        results.check_place(path)
+        outlook = Outlook(
+            todo,
+            effort.runs_dir,
+            workers=effort.jobs,
+            token=secrets.token_hex(8),
+            earlier=known.values(),
+        )
+        by_key = {job.key: job for job in todo}
+        failures: list[RunRecord] = []
+        stopped: set[str] = set()
+        with watching(outlook, say=say, wanted=effort.progress):
+            for record in _records(outlook, effort, deadline, advance=advance):
+                if record.status == STOPPED:
+                    stopped.add(record.key)
+                    continue
+                outlook.end(record.key)
+                if record.status == FAILED:
+                    failures.append(record)
+                results.append(path, record)
+                job = by_key[record.key]
+                # The test scores of points to choose from stay unseen.
+                line = describe(record, job.name, "valid" if job.label else "test")
+                say(f"[{outlook.ended}/{len(todo)}] {line}; {outlook.time_left()}")
+        outlook.refresh()
+        left = [
+            Unfinished(job.name, outlook.done(job), job.recipe.epochs, job.key)
+            for job in todo
+            if job.key in stopped
+        ]
+        return Outcome(tuple(failures), tuple(left), outlook.seconds_left() if left else None)
+
+
+def finished(path: Path, say: Say = say_nothing) -> dict[str, RunRecord]:
+    """Return the finished runs of a file by row and configuration.
+
+    Args:
+        path: the file; it may be missing.
+        say: is told of every line that cannot be read.
+    """
+    records, warnings = results.read(path)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return {record.key: record for record in records if record.status == DONE}
+
+
+def _records(
+    outlook: Outlook, effort: Effort, deadline: Deadline | None, *, advance: bool
+) -> Iterator[RunRecord]:
+    """Yield the record of each job as soon as it is there."""
+    missing = _fetch(outlook.jobs, effort)
+    for job in outlook.jobs:
+        if job.part.name in missing:
+            yield failure(job, missing[job.part.name], now())
+    jobs = [job for job in outlook.jobs if job.part.name not in missing]
+    options: dict[str, Any] = {
+        "runs_dir": effort.runs_dir,
+        "data_dir": effort.data_dir,
+        "deadline": deadline,
+        "token": outlook.token,
+    }
+    if effort.jobs > 1 and len(jobs) > 1:
+        yield from in_processes(jobs, outlook, advance, options)
+        return
+    with _threads(1 if effort.jobs > 1 else None):
+        for number, job in enumerate(jobs):
+            ahead = outlook.ahead(job, in_any_case=advance and number == 0)
+            yield attempt(job, ahead=ahead, **options)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads; ``None``: as many as it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
+    """Load every part once, before there are processes that would all fetch its files.
+
+    Returns:
+        What is wrong with the parts that cannot be loaded, by name.
+
+    Raises:
+        TauflowError: no part can be loaded at all.
+    """
+    parts = {job.part.name: job.part for job in jobs}
+    missing: dict[str, str] = {}
+    for name, part in parts.items():
+        try:
+            load_part(part, effort.data_dir)
+        except TauflowError as error:
+            if len(missing) == len(parts) - 1:
+                raise
+            missing[name] = f"{type(error).__name__}: {error}"
+    return missing

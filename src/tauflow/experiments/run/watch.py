@@ -1,0 +1,117 @@
+"""Show how far jobs are while they run: bars on a terminal, a line now and then elsewhere."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from .outlook import Outlook
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from .job import Job
+
+_REFRESH = 1.0
+_FIRST_LINE, _LONGEST = 30.0, 600.0
+"""Seconds until the first line; each pause is twice the one before, up to the longest."""
+
+
+@contextmanager
+def watching(
+    outlook: Outlook, *, say: Callable[[str], None], wanted: bool | None
+) -> Iterator[None]:
+    """Show the progress of jobs until the block ends.
+
+    Args:
+        outlook: the jobs.
+        say: is told a line now and then, if no bars are drawn.
+        wanted: whether to draw bars on standard error; ``None``: if it is a terminal.
+    """
+    over = Event()
+    drawn = sys.stderr.isatty() if wanted is None else wanted
+    shown = _draw(outlook, over) if drawn else _tell(outlook, over, say)
+    with shown:
+        yield
+
+
+@contextmanager
+def _tell(outlook: Outlook, over: Event, say: Callable[[str], None]) -> Iterator[None]:
+    def tell() -> None:
+        pause = _FIRST_LINE
+        while not over.wait(pause):
+            outlook.refresh()
+            say(str(outlook))
+            pause = min(2 * pause, _LONGEST)
+
+    with _thread(tell, over):
+        yield
+
+
+@contextmanager
+def _draw(outlook: Outlook, over: Event) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    console = Console(stderr=True)
+    # What is printed meanwhile goes above the bars, but a file that it goes to stays a file.
+    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as bars:
+        picture = _Bars(bars, outlook)
+
+        def draw() -> None:
+            while not over.wait(_REFRESH):
+                outlook.refresh()
+                picture.update()
+
+        with _thread(draw, over):
+            yield
+        outlook.refresh()
+        picture.update()
+
+
+class _Bars:
+    """A bar for all epochs, and one for each run under way."""
+
+    def __init__(self, bars: "Progress", outlook: Outlook) -> None:
+        self._bars, self._outlook = bars, outlook
+        self._all = bars.add_task("all epochs", note="")
+        self._single: dict[str, TaskID] = {}
+        self.update()
+
+    def update(self) -> None:
+        """Bring every bar up to date."""
+        done, total = self._outlook.epochs()
+        runs = f"{self._outlook.ended} of {len(self._outlook.jobs)} runs, "
+        note = runs + self._outlook.time_left()
+        self._bars.update(self._all, completed=done, total=total, note=note)
+        running = {job.key: job for job in self._outlook.running()}
+        for key in self._single.keys() - running.keys():
+            self._bars.remove_task(self._single.pop(key))
+        for key, job in running.items():
+            if key not in self._single:
+                self._single[key] = self._bars.add_task(job.name, total=job.recipe.epochs, note="")
+            note = self._scores(job)
+            self._bars.update(self._single[key], completed=self._outlook.done(job), note=note)
+
+    def _scores(self, job: "Job") -> str:
+        row = self._outlook.latest(job) or {}
+        named = (("loss", "train_loss"), ("valid", "valid"), ("test", "test"))
+        return "  ".join(f"{n} {row[key]:.4g}" for n, key in named if row.get(key) is not None)
+
+
+@contextmanager
+def _thread(work: Callable[[], None], over: Event) -> Iterator[None]:
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

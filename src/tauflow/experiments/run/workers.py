@@ -1,0 +1,114 @@
+"""Run jobs in processes of their own, which end with the process that started them."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
+import torch
+
+from tauflow.import_path import safe_path_of_children
+
+from .attempt import attempt, failure
+from .job import Job, now
+from .outlook import Outlook
+from .results import RunRecord
+
+_PAUSE = 0.2  # seconds between two looks at whether the parent lives
+
+
+def in_processes(
+    jobs: list[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
+) -> Iterator[RunRecord]:
+    """Run jobs in several processes, and go on without those whose process dies.
+
+    A process that dies, often killed for want of memory, takes the pool with it. Nobody says which
+    job it had, so those that were running are run again, each in a pool of its own.
+
+    Args:
+        jobs: what to run.
+        outlook: knows how many processes there are, and which jobs were running.
+        advance: whether the first jobs are begun however short the time is.
+        options: of :func:`tauflow.experiments.run.attempt.attempt`.
+    """
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = {job.key: job for job in jobs}
+    while left:
+        try:
+            with safe_path_of_children():
+                for record in _pool(list(left.values()), outlook, advance, options):
+                    del left[record.key]
+                    yield record
+            return
+        except TerminatedWorkerError:
+            suspects = [job for job in outlook.running() if job.key in left]
+        for job in suspects or list(left.values())[:1]:
+            try:
+                with safe_path_of_children():
+                    (record,) = _pool([job], outlook, advance, options)
+            except TerminatedWorkerError:
+                message = (
+                    "its process was killed, often for want of memory. Run the command again to "
+                    "continue, with fewer --jobs."
+                )
+                record = failure(job, message, now())
+            del left[job.key]
+            yield record
+
+
+def _pool(
+    jobs: list[Job], outlook: Outlook, advance: bool, options: dict[str, Any]
+) -> Iterator[RunRecord]:
+    from joblib import Parallel, delayed
+
+    workers = min(outlook.workers, len(jobs))
+    calls = (
+        delayed(_attempt_in_worker)(
+            job, ahead=outlook.ahead(job, in_any_case=advance and number < workers), **options
+        )
+        for number, job in enumerate(jobs)
+    )
+    pool = Parallel(
+        n_jobs=max(2, workers),  # a single one would be this process
+        return_as="generator_unordered",
+        batch_size=1,
+        pre_dispatch=workers,  # so that the pace is known by then
+        # Not before the first job: a worker that never gets one must end too.
+        initializer=end_with_parent,
+        initargs=(os.getpid(),),
+    )
+    records: Iterator[RunRecord] = pool(calls)
+    return records
+
+
+def _attempt_in_worker(job: Job, **options: Any) -> RunRecord:
+    """Run a job in a process of its own, with one thread."""
+    torch.set_num_threads(1)
+    return attempt(job, **options)
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process soon after the one that started it has died.
+
+    A worker whose parent was killed would train on unseen, and keep the run from the next call. A
+    process that ``parent`` did not start, as on another machine, is left alone.
+
+    Args:
+        parent: number of the process that asks for work.
+    """
+    started_by = multiprocessing.parent_process()  # says so even after that one has died
+    if started_by is None or started_by.pid != parent:
+        return
+
+    def watch() -> None:
+        if sys.platform == "win32":  # does not tell that a parent is gone
+            started_by.join()
+        while os.getppid() == parent and sys.platform != "win32":
+            time.sleep(_PAUSE)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

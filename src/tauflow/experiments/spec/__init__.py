@@ -1,0 +1,1 @@
+"""What an experiment is: published tables as data, read from TOML and checked."""

@@ -1,0 +1,85 @@
+"""Find and read specification files."""
+
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
+from tauflow.plain_json import DEEPEST, check_depth
+from tauflow.registry import nearest
+
+from .experiment import Experiment
+from .parse import experiment_from_dict
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def list_experiments() -> list[str]:
+    """Return the names of the experiments that come with the package, sorted."""
+    folder = resources.files("tauflow.experiments.spec") / "tables"
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def load_experiment(name: str | Path) -> Experiment:
+    """Read an experiment.
+
+    Args:
+        name: one of :func:`list_experiments`, or the path of a TOML file.
+
+    Raises:
+        UnknownNameError: no experiment of that name.
+        DataNotFoundError: no file at that path.
+        SpecificationError: the file is not TOML, or not an experiment.
+    """
+    if isinstance(name, Path) or name.endswith(".toml"):
+        return experiment_from_dict(read_toml(name), str(name))
+    known = list_experiments()
+    if name not in known:
+        raise UnknownNameError(
+            f"unknown experiment {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+        )
+    packaged = resources.files("tauflow.experiments.spec") / "tables" / f"{name}.toml"
+    where = f"{name}.toml"
+    return experiment_from_dict(_parse(packaged.read_bytes(), where), where)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        SpecificationError: the file is not TOML in UTF-8.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataNotFoundError(f"there is no specification file {file}; check the path.")
+    return _parse(file.read_bytes(), str(file))
+
+
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SpecificationError(
+            f"{where} is not text in UTF-8 ({error}). Save it as UTF-8."
+        ) from error
+    try:
+        content: dict[str, Any] = tomllib.loads(text)
+        check_depth(content)
+    except RecursionError as error:
+        raise SpecificationError(
+            f"{where}: it is nested more deeply than {DEEPEST} levels. Correct it."
+        ) from error
+    except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
+        raise SpecificationError(
+            f"{where} is not valid TOML: {error}. Correct that line."
+        ) from error
+    return content

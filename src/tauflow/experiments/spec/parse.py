@@ -1,0 +1,365 @@
+"""Make experiments from plain dictionaries, as specification files hold them, and refuse typos."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+from tauflow.errors import SpecificationError, TauflowError
+from tauflow.option_types import shown
+from tauflow.registry import nearest
+from tauflow.training.recipe import Recipe
+
+from .experiment import Accept, Experiment, ModelSpec, Part, Published, Row, Setting
+
+Table = Mapping[str, Any]
+
+_EXPERIMENT_KEYS = (
+    *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
+    *("dataset", "part", "published", "model", "recipe", "recipes", "search", "row"),
+)
+_PART_KEYS = (
+    *("name", "dataset", "options", "loss", "metric"),
+    *("model", "recipe", "note", "numbers_of"),
+)
+_ROW_KEYS = (
+    *("name", "title", "planned", "untrained", "note", "parts", "model"),
+    *("recipe", "recipe_from", "published", "accept", "at", "sweep", "search", "like"),
+)
+_AT_KEYS = ("model", "recipe", "search", "accept", "note")
+_NUMBER = (int, float)
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("mean", "std", "minutes_per_epoch", "max", "min", "abs"), _NUMBER),
+    **dict.fromkeys(("below", "above", "embedding_dropout"), _NUMBER),
+    **dict.fromkeys(("n", "hidden_size", "embedding_size", "seeds", "ddof"), (int,)),
+    "parameters": (int,),
+    **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
+    **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
+    **dict.fromkeys(("untrained", "figure", "numbers_of", "like"), (str,)),
+    **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
+    **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
+    **dict.fromkeys(("row", "part", "parts", "notes"), (list,)),
+}
+_ITEMS: dict[str, type] = {
+    **dict.fromkeys(("row", "part", "at", "recipes", "sweep", "search"), dict),
+    **dict.fromkeys(("parts", "notes"), str),
+}
+"""What the lists and tables of these names hold; of a search also ``options`` of the data."""
+_LARGEST = 1e100
+"""No published number is beyond it."""
+_LONGEST = 200
+"""Files and folders are named after tables and rows, with a few characters more."""
+_MOST = 1000
+"""A sweep or a search makes no more rows or settings than these."""
+
+
+def experiment_from_dict(table: Table, where: str) -> Experiment:
+    """Build an experiment from the content of a specification file.
+
+    The tables ``[published]``, ``[model]`` and ``[recipe]`` hold what the rows share, those of a
+    ``[[part]]`` what its rows share, and ``[row.at.PART]`` what a row does otherwise on one part:
+    the later keys win. ``[recipes.NAME]`` holds a whole recipe for rows that say
+    ``recipe_from = "NAME"``. A row that says ``like = "NAME"`` is the row of that name but for what
+    it says itself: the keys of its ``model`` and ``recipe`` change single options.
+
+    A row belongs to all parts, or those in its list ``parts``. Its ``published`` numbers are those
+    of every part, or a table of them by part; a part with ``numbers_of`` has those of another one.
+
+    ``[row.sweep.model]`` and ``[row.sweep.recipe]`` hold lists of values, and make a row of every
+    combination. ``[search.model]`` and ``[search.recipe]``, for all rows, in one of them or in its
+    ``[row.at.PART]``, hold lists of values of which a row takes the best combination. The
+    ``options`` of a search are those of the data set on which the values are tried, where they
+    differ from those of the row.
+
+    Args:
+        table: the parsed file.
+        where: its name, for messages.
+
+    Raises:
+        SpecificationError: a key is unknown or missing, or a value is impossible.
+    """
+    check_keys(where, table, _EXPERIMENT_KEYS)
+    check_types(where, table)
+    require_keys(where, table, ("name", "title", "source", "seeds", "row"))
+    _check_head(where, table)
+    for entry in table["row"]:
+        check_keys(_place(entry, where), entry, _ROW_KEYS)
+        check_types(_place(entry, where), entry)
+    entries = [_complete(entry, table, where) for entry in table["row"]]
+    rows = [row for entry in entries for row in _rows(entry, table, where)]
+    for name, count in Counter(row.name for row in rows).items():
+        if len(name) > _LONGEST:
+            raise SpecificationError(
+                f"{where}: a row has a name of {len(name)} characters, and folders are named after "
+                f"it: {name[:40]!r}... Give it one of {_LONGEST} at most."
+            )
+        if count > 1:
+            raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
+    return Experiment(
+        **{key: table[key] for key in ("name", "title", "source", "seeds")},
+        ddof=table.get("ddof", 1),
+        rows=tuple(rows),
+        notes=tuple(table.get("notes", ())),
+        command=table.get("command"),
+    )
+
+
+def _check_head(where: str, table: Table) -> None:
+    """Refuse a name that cannot be a file's, and impossible numbers."""
+    name = table["name"]
+    good = name.isprintable() and len(name) <= _LONGEST
+    if not good or not name.strip(" .") or set(name) & set("/\\:"):
+        raise SpecificationError(
+            f"{where}: name = {shown(name)} cannot name the files of results. Use up to {_LONGEST} "
+            "letters, digits and hyphens."
+        )
+    for key, least, most in (("seeds", 0 if "command" in table else 1, _MOST), ("ddof", 0, 1)):
+        if not least <= table.get(key, least) <= most:
+            raise SpecificationError(
+                f"{where}: {key} must be from {least} to {most}, got {table[key]}."
+            )
+
+
+def check_keys(where: str, given: Table, known: Iterable[str]) -> None:
+    """Raise :class:`SpecificationError` for the first key that is not known."""
+    names = sorted(known)
+    for key in given:
+        if key not in names:
+            raise SpecificationError(
+                f"{where}: unknown key {key!r}.{nearest(key, names)} Known: {', '.join(names)}."
+            )
+
+
+def check_types(where: str, given: Table) -> None:
+    """Raise :class:`SpecificationError` for the first value of the wrong type."""
+    for key, value in given.items():
+        types = _TYPES.get(key)
+        if types and (not isinstance(value, types) or isinstance(value, bool)):
+            expected = " or ".join(kind.__name__ for kind in types)
+            raise SpecificationError(f"{where}: {key} must be a {expected}, got {shown(value)}.")
+        if types == _NUMBER and not abs(value) <= _LARGEST:
+            raise SpecificationError(f"{where}: {key} must be a finite number, got {shown(value)}.")
+        if key in _ITEMS:
+            for item in value.values() if isinstance(value, dict) else value:
+                if not isinstance(item, _ITEMS[key]):
+                    raise SpecificationError(
+                        f"{where}: {key} must hold a {_ITEMS[key].__name__} in each place, got "
+                        f"{shown(item)}."
+                    )
+
+
+def require_keys(where: str, given: Table, needed: Iterable[str]) -> None:
+    """Raise :class:`SpecificationError` for the first key that is missing."""
+    for key in needed:
+        if key not in given:
+            raise SpecificationError(f"{where}: the key {key!r} is missing; add it.")
+
+
+def _plain(kind: type, where: str, given: Table) -> Any:
+    """Build a flat dataclass from a table."""
+    check_keys(where, given, [f.name for f in fields(kind)])
+    check_types(where, given)
+    return kind(**given)
+
+
+def _parts(table: Table, where: str) -> dict[str, Table]:
+    """Return the ``[[part]]`` tables by name; ``dataset`` alone is one without a name."""
+    if "dataset" in table and "part" in table:
+        raise SpecificationError(f"{where}: give either 'dataset' or [[part]] tables.")
+    if "part" not in table and "dataset" not in table and "command" not in table:
+        raise SpecificationError(f"{where}: give 'dataset' or [[part]] tables.")
+    entries = table.get("part", [{"name": "", "dataset": table.get("dataset", "")}])
+    parts: dict[str, Table] = {}
+    for entry in entries:
+        here = f"{where}, [[part]]"
+        check_keys(here, entry, _PART_KEYS)
+        check_types(here, entry)
+        require_keys(here, entry, ("name",) if "command" in table else ("name", "dataset"))
+        if entry["name"] in parts:
+            raise SpecificationError(f"{here}: two parts are named {entry['name']!r}; rename one.")
+        parts[entry["name"]] = entry
+    return parts
+
+
+def _place(entry: Table, where: str) -> str:
+    return f"{where}, row {entry.get('name', '?')!r}"
+
+
+def _complete(entry: Table, table: Table, where: str) -> Table:
+    """Return a row with what it takes from the one that it is ``like``."""
+    if "like" not in entry:
+        return entry
+    where = _place(entry, where)
+    require_keys(where, entry, ("name", "title"))
+    others = {row["name"]: row for row in table["row"] if "name" in row and "like" not in row}
+    if entry["like"] not in others:
+        raise SpecificationError(
+            f"{where}: like = {entry['like']!r} names no row that is like no other."
+            f"{nearest(entry['like'], list(others))} There are: {', '.join(others)}."
+        )
+    base = others[entry["like"]]
+    if "at" in base and "parts" in entry:
+        base = {**base, "at": {k: v for k, v in base["at"].items() if k in entry["parts"]}}
+    options = {
+        key: {**base.get(key, {}), **entry.get(key, {})}
+        for key in ("model", "recipe")
+        if key in base or key in entry
+    }
+    return {**base, **entry, **options}
+
+
+def _rows(entry: Table, table: Table, where: str) -> list[Row]:
+    """Build the rows of one ``[[row]]``: one for each part, and each value of a sweep."""
+    where = _place(entry, where)
+    require_keys(where, entry, ("name", "title", "published"))
+    if sum(key in entry for key in ("planned", "untrained", "model")) > 1:
+        raise SpecificationError(f"{where}: give only one of 'planned', 'untrained' and 'model'.")
+    parts = _parts(table, where)
+    chosen = entry.get("parts", list(parts))
+    check_keys(f"{where}, parts", dict.fromkeys(chosen), parts)
+    check_keys(f"{where}, at", entry.get("at", {}), chosen)
+    return [
+        _row(swept, table, parts[name], f"{where}, part {name!r}" if name else where)
+        for name in chosen
+        for swept in _swept(entry, where)
+    ]
+
+
+def _row(entry: Table, table: Table, part: Table, where: str) -> Row:
+    at = entry.get("at", {}).get(part["name"], {})
+    check_keys(f"{where}, at", at, _AT_KEYS)
+    check_types(f"{where}, at", at)
+    trained = "planned" not in entry and "untrained" not in entry
+    layers = [table, part, entry, at]
+    if trained:
+        require_keys(where, {**table, **part}, ("loss", "metric"))
+    accept = at.get("accept", entry.get("accept"))
+    grid = dict(at.get("search", entry.get("search", table.get("search", {}))))
+    data = Part(part["name"], part.get("dataset", ""), part.get("options", {}))
+    tried_on = _other_data(data, grid.pop("options", {}), where)
+    notes = [layer.get("note", "") for layer in (entry, part, at)]
+    return Row(
+        name=f"{entry['name']}/{part['name']}" if part["name"] else entry["name"],
+        title=entry["title"],
+        part=data,
+        published=_published(entry, table, part, where),
+        loss=part.get("loss", table.get("loss", "")),
+        metric=part.get("metric", table.get("metric", "")),
+        model=_model(layers, where) if trained else None,
+        recipe=_recipe(layers, where) if trained else None,
+        search=_search(grid, layers, where) if trained else (),
+        search_part=tried_on,
+        planned=entry.get("planned"),
+        untrained=entry.get("untrained"),
+        accept=None if accept is None else _plain(Accept, f"{where}, accept", accept),
+        note=" ".join(note for note in notes if note),
+    )
+
+
+def _other_data(data: Part, options: Any, where: str) -> Part | None:
+    """Return the data of a search whose options differ, else ``None``."""
+    check_types(f"{where}, search", {"options": options})
+    return replace(data, options={**data.options, **options}) if options else None
+
+
+def _published(entry: Table, table: Table, part: Table, where: str) -> Published:
+    where, numbers = f"{where}, published", entry["published"]
+    if numbers and all(isinstance(value, dict) for value in numbers.values()):
+        name = part.get("numbers_of", part["name"])
+        check_keys(where, numbers, _parts(table, where))
+        require_keys(where, numbers, (name,))
+        numbers = numbers[name]
+    number: Published = _plain(Published, where, {**table.get("published", {}), **numbers})
+    told = (number.mean, number.below, number.above, number.parameters)
+    if all(value is None for value in (*told, number.figure, number.absent)):
+        raise SpecificationError(
+            f"{where}: the key 'mean' is missing; add it, or 'below' or 'above' if the paper gives "
+            "a bound only, or the 'figure' that shows the number, or why it is 'absent'."
+        )
+    return number
+
+
+def _model(layers: Iterable[Table], where: str) -> ModelSpec:
+    merged = {key: v for layer in layers for key, v in layer.get("model", {}).items()}
+    require_keys(f"{where}, model", merged, ("cell", "hidden_size"))
+    check_types(f"{where}, model", merged)
+    places = [field.name for field in fields(ModelSpec) if field.name != "options"]
+    own = {key: merged.pop(key) for key in places if key in merged}
+    return ModelSpec(**own, options=merged)
+
+
+def _recipe(layers: Iterable[Table], where: str) -> Recipe:
+    table, *others = layers
+    base = table.get("recipe", {})
+    for layer in others:
+        if "recipe_from" in layer:
+            named = table.get("recipes", {})
+            require_keys(f"{where}, [recipes]", named, (layer["recipe_from"],))
+            base = named[layer["recipe_from"]]
+    own = {key: v for layer in others for key, v in layer.get("recipe", {}).items()}
+    try:
+        return Recipe.from_dict({**base, **own})
+    except TauflowError as error:
+        raise SpecificationError(f"{where}, recipe: {error}") from error
+
+
+def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
+    """Return every combination of the lists in ``{"model": {...}, "recipe": {...}}``."""
+    check_keys(where, grid, ("model", "recipe"))
+    lists = [(kind, key, values) for kind in grid for key, values in grid[kind].items()]
+    for _, key, values in lists:
+        if not isinstance(values, list) or not values:
+            raise SpecificationError(f"{where}: {key} must be a list of values, got {values!r}.")
+    if math.prod(len(values) for _, _, values in lists) > _MOST:
+        keys = ", ".join(key for _, key, _ in lists)
+        raise SpecificationError(
+            f"{where}: there are more than {_MOST} combinations of {keys}. Leave some values out."
+        )
+    found = []
+    for values in product(*(values for _, _, values in lists)):
+        combination: dict[str, dict[str, Any]] = {}
+        for (kind, key, _), value in zip(lists, values, strict=True):
+            combination.setdefault(kind, {})[key] = value
+        found.append(combination)
+    return found
+
+
+def _label(combination: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return ``"tau 10, hidden size 32"``."""
+    pairs = [pair for options in combination.values() for pair in options.items()]
+    texts = ((key, f"{v:g}" if isinstance(v, float) else str(v)) for key, v in pairs)
+    return ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts)
+
+
+def _swept(entry: Table, where: str) -> list[Table]:
+    """Return a row, or one for each combination of what it sweeps over."""
+    if "sweep" not in entry:
+        return [entry]
+    rows: list[Table] = []
+    for combination in _combinations(entry["sweep"], f"{where}, sweep"):
+        own = {kind: {**entry.get(kind, {}), **values} for kind, values in combination.items()}
+        label = _label(combination)
+        name = f"{entry['name']}-{label.replace(',', '').replace(' ', '-')}"
+        rows.append({**entry, **own, "name": name, "title": f"{entry['title']}, {label}"})
+    return rows
+
+
+def _search(grid: Table, layers: list[Table], where: str) -> tuple[Setting, ...]:
+    if not grid:
+        return ()
+    if "epochs" in grid.get("recipe", {}):
+        raise SpecificationError(
+            f"{where}, search: epochs cannot be searched, for reports compare runs of one length. "
+            "Give each number of epochs a row of its own, or take the longest with select = "
+            "'best'."
+        )
+    return tuple(
+        Setting(
+            _label(combination),
+            _model([*layers, combination], where),
+            _recipe([*layers, combination], where),
+        )
+        for combination in _combinations(grid, f"{where}, search")
+    )

@@ -1,0 +1,1 @@
+"""Makes :mod:`tiny_experiment` importable from the folders below."""

@@ -1,0 +1,326 @@
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_experiment import TINY, tiny
+
+from tauflow.errors import DataNotFoundError, SpecificationError
+from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
+from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
+from tauflow.experiments.run import results
+from tauflow.experiments.run.grid_search import with_settings
+from tauflow.experiments.run.job import identity, job_of
+from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.spec.load import tomllib  # Python 3.10 has it under another name
+from tauflow.experiments.spec.parse import experiment_from_dict
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def surveyed(folder, tmp_path):
+    def gather(text=TINY):
+        specification = tmp_path / "tiny.toml"
+        specification.write_text(text, encoding="utf-8")
+        return survey(folder, [specification])
+
+    return gather
+
+
+def add(folder, row="gru", *, seed=0, test=0.5, experiment=None, error=None, **options):
+    """Append a run with an invented score to the results of the tiny table."""
+    experiment = experiment or tiny()
+    job = job_of(experiment, experiment.row(row), seed, **options)
+    ran = job.recipe.epochs
+    history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
+    scores = {
+        **{"valid": test, "test": test, "last_test": test, "best_epoch": ran, "epochs": ran},
+        **{"seconds": 3.0 * ran, "seconds_per_epoch": 3.0, "history": tuple(history)},
+    }
+    known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
+    record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), **known)
+    results.append(folder / "tiny.jsonl", record)
+
+
+def entries_of(found):
+    (table,) = found.tables
+    return {entry.row.name: entry for entry in table.entries}
+
+
+@pytest.mark.parametrize(
+    ("tests", "difference", "judgement"),
+    [  # the paper says 0.5 ± 0.1 for a squared error
+        ([0.65, 0.71], 1.8, AGREES),
+        ([0.65, 0.77], 2.1, WORSE),
+        ([0.35, 0.25], -2.0, AGREES),
+        ([0.35, 0.21], -2.2, BETTER),
+    ],
+)
+def test_rows_are_judged_by_published_deviations(folder, surveyed, tests, difference, judgement):
+    for seed, test in enumerate(tests):
+        add(folder, seed=seed, test=test)
+    entry = entries_of(surveyed())["gru"]
+    assert entry.worse_by == pytest.approx(difference)
+    assert entry.judgement == judgement
+    assert entry.line.difference == f"{difference:+.1f}"
+
+
+def test_high_is_good_for_an_accuracy(folder, surveyed):
+    text = TINY.replace('metric = "mse"', 'metric = "accuracy"')
+    experiment = tiny(metric="accuracy")
+    add(folder, test=0.29, experiment=experiment)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, round(entry.worse_by, 6)) == (WORSE, 2.1)
+
+
+@pytest.mark.parametrize(("test", "judgement"), [(0.5004, AGREES), (0.502, WORSE), (0.4, BETTER)])
+def test_a_deviation_rounded_to_nothing_leaves_the_last_digit(folder, surveyed, test, judgement):
+    text = TINY.replace("std = 0.1", "std = 0.0")
+    add(folder, test=test)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, entry.worse_by) == (judgement, None)
+
+
+def test_without_a_deviation_the_bound_of_acceptance_decides(folder, surveyed):
+    add(folder, "elman", test=0.9)
+    assert entries_of(surveyed())["elman"].judgement == ""
+    bounded = TINY.replace(
+        'quoted = "Somebody 2019" }', 'quoted = "Somebody 2019" }\naccept = { abs = 0.1 }'
+    )
+    assert entries_of(surveyed(bounded))["elman"].judgement == WORSE
+
+
+@pytest.mark.parametrize(
+    ("bound", "metric", "test", "judgement"),
+    [
+        ("below = 0.4", "mse", 0.39, AGREES),
+        ("below = 0.4", "mse", 0.41, WORSE),
+        ("above = 0.4", "mse", 0.41, AGREES),
+        ("above = 0.4", "mse", 0.39, BETTER),
+        ("above = 0.4", "accuracy", 0.39, WORSE),
+        ("below = 0.4", "accuracy", 0.41, BETTER),
+        ('figure = "Fig. 1"', "mse", 0.41, ""),
+    ],
+)
+def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgement):
+    text = TINY.replace("mean = 0.5, std = 0.1", bound).replace(
+        'metric = "mse"', f'metric = "{metric}"'
+    )
+    add(folder, test=test, experiment=tiny(metric=metric))
+    found = surveyed(text)
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.worse_by) == (judgement, None)
+    assert "data:image/svg" in survey_page(found)
+
+
+def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
+    text = TINY.replace(
+        'model = { cell = "gru" }', 'model = { cell = "gru" }\nsearch.recipe.lr = [0.1, 0.2, 0.3]'
+    )
+    searching = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    row = searching.row("gru")
+    for setting, test in zip(row.search[:2], (0.7, 0.5), strict=True):
+        add(folder, test=test, epochs=1, experiment=searching, setting=setting)
+    add(folder, seed=1, test=0.6, epochs=1, experiment=searching, setting=row.search[1])
+    found = surveyed(text)
+    entry = entries_of(found)["gru"]
+    assert [record.test for record in entry.records] == [0.5, 0.6]
+    assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
+    page = survey_markdown(found)
+    assert "- GRU: best of 2 of 3 settings: lr 0.2" in page
+    assert "| 0.550 ± 0.071 ‡ |" in page
+    assert found.tables[0].others == 0
+    add(folder, test=0.8, epochs=1, experiment=searching, setting=row.search[2])
+    found = surveyed(text)
+    assert not entries_of(found)["gru"].few_settings
+    assert "- GRU: best of 3 settings: lr 0.2" in survey_markdown(found)
+    assert "0.071 |" in survey_markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("bound", "test", "judgement"),
+    [
+        ("above = 0.4", 0.9, UNFINISHED),  # more training, or another setting, may get below
+        ("above = 0.4", 0.3, BETTER),
+        ("below = 0.4", 0.3, AGREES),
+        ("below = 0.4", 0.9, UNFINISHED),
+    ],
+)
+@pytest.mark.parametrize("left", ["epochs", "settings"])
+def test_what_is_left_to_run_may_still_decide(folder, surveyed, bound, test, judgement, left):
+    text = TINY.replace("mean = 0.5, std = 0.1", bound)
+    options = {"epochs": 1}
+    if left == "settings":
+        grid = 'model = { cell = "gru" }\nsearch.recipe.lr = [0.1, 0.2]'
+        text = text.replace('model = { cell = "gru" }', grid)
+    experiment = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    if left == "settings":
+        options = {"setting": experiment.row("gru").search[0]}
+    add(folder, test=test, experiment=experiment, **options)
+    entry = entries_of(surveyed(text))["gru"]
+    assert (entry.judgement, entry.few_epochs) == (judgement, left == "epochs")
+    assert entry.line.verdict == "–"
+
+
+def test_fewer_seeds_and_epochs_are_marked(folder, surveyed):
+    add(folder, seed=0, epochs=1, test=0.9)
+    add(folder, seed=1, epochs=1, test=0.9)
+    add(folder, "elman", seed=0)
+    add(folder, "elman", seed=1)
+    found = surveyed()
+    gru, elman = entries_of(found)["gru"], entries_of(found)["elman"]
+    assert (gru.seeds, gru.epochs, gru.few_seeds, gru.few_epochs) == ((2, 5), (1, 2), True, True)
+    assert (elman.seeds, elman.epochs) == ((2, 2), (2, 2))
+    text = survey_markdown(found)
+    assert "| 2 of 5 † | 1 of 2 † | 3 s |" in text
+    assert "| 2 of 2 | 2 of 2 | 3 s |" in text
+    # One whole run counts for more than two that were cut short.
+    add(folder, seed=3, test=0.5)
+    gru = entries_of(surveyed())["gru"]
+    assert ([r.seed for r in gru.records], gru.epochs, gru.judgement) == ([3], (2, 2), AGREES)
+
+
+def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
+    add(folder, test=0.9, epochs=1)
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.worse_by) == (UNFINISHED, pytest.approx(4.0))
+    text = survey_markdown(found)
+    assert "- **GRU, unfinished**: Training loss 1 in epoch 1, 1 in epoch 1." in text
+    assert "- rows unfinished: 1\n" in text
+    assert "- rows worse: 0\n" in text
+    add(folder, test=0.45, epochs=1, seed=1)  # better is better, however soon
+    add(folder, test=0.05, epochs=1, seed=2)
+    assert entries_of(surveyed())["gru"].judgement == AGREES
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
+    for seed in (0, 1):
+        add(folder, test=0.9, seed=seed)
+    path = folder / "tiny.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[which].update(epochs=1, history=records[which]["history"][:1])
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    # The protocol says that its best epoch counts, so it is no shorter run than the others.
+    assert (entry.epochs, entry.seeds, entry.judgement) == ((2, 2), (2, 5), WORSE)
+    assert not entry.few_epochs
+    assert "1 of 2 runs diverged, after epoch 1" in survey_markdown(found)
+    assert ", 1 diverged |" in survey_markdown(found)
+
+
+def test_runs_longer_than_published_do_not_hide_the_others(folder, surveyed):
+    for seed in range(5):
+        add(folder, test=0.5, seed=seed)
+    add(folder, test=0.9, epochs=4)
+    found = surveyed()
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.seeds, entry.epochs) == (AGREES, (5, 5), (2, 2))
+    assert found.tables[0].others == 1
+    assert "- 1 further runs, of other settings or longer, are not shown." in survey_markdown(found)
+    (folder / "tiny.jsonl").unlink()
+    add(folder, test=0.9, epochs=4)
+    found = surveyed()
+    assert entries_of(found)["gru"].epochs == (4, 2)
+    assert found.tables[0].others == 0
+
+
+def test_the_progress_told_is_that_of_the_first_seed(folder, surveyed):
+    for seed in (1, 0):  # as two processes may finish
+        add(folder, test=0.9, epochs=1, seed=seed)
+    path = folder / "tiny.jsonl"
+    second, first = (json.loads(line) for line in path.read_text().splitlines())
+    first["history"][0]["train_loss"] = 3.0
+    path.write_text("".join(json.dumps(record) + "\n" for record in (second, first)))
+    assert entries_of(surveyed())["gru"].remark == "Training loss 3 in epoch 1, 3 in epoch 1."
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(DataNotFoundError, match=r"there is no folder of results .*absent"):
+        survey(tmp_path / "absent")
+
+
+def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
+    add(folder, test=0.9)
+    add(folder, "elman")
+    found = surveyed()
+    assert "- **GRU, worse**: not looked into yet" in survey_markdown(found)
+    assert survey_page(found).count("not looked into yet") == 1
+    (folder / "remarks.toml").write_text('[tiny]\ngru = "The <b> gate."\nelman = "As it should."')
+    found = surveyed()
+    text, page = survey_markdown(found), survey_page(found)
+    assert "- **GRU, worse**: The <b> gate." in text
+    assert "- **Elman <b>**: As it should." in text
+    assert "not looked into yet" not in text + page
+    assert "The &lt;b&gt; gate." in page
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[tyni]\ngru = "x"', r"there is no table 'tyni'\. Did you mean 'tiny'"),
+        ('[tiny]\ngro = "x"', r"tiny has no row 'gro'\. Did you mean 'gru'"),
+        ("[tiny]\ngru = 1", "'tiny' must be a table of texts by row"),
+        ('tiny = "x"', "'tiny' must be a table of texts by row"),
+    ],
+)
+def test_remarks_that_nobody_would_see_are_refused(folder, surveyed, text, message):
+    (folder / "remarks.toml").write_text(text)
+    with pytest.raises(SpecificationError, match=message):
+        surveyed()
+
+
+def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):
+    add(folder)
+    row = with_settings(tiny().row("gru"), {"recipe.lr": 0.3})
+    add(folder, experiment=replace(tiny(), rows=(row,)))
+    add(folder, seed=1, error="NonFiniteError: the loss is nan")
+    add(folder, seed=2, error="OSError: the disk is full")
+    add(folder, seed=2)  # tried again
+    (folder / "stranger.jsonl").write_text("")
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "speed.md").write_text("fast")
+    (folder / "tiny.md").write_text("the table's own report")
+    found = surveyed()
+    (table,) = found.tables
+    assert [r.seed for r in entries_of(found)["gru"].records] == [0, 2]
+    assert (table.others, [r.seed for r in table.failures]) == (1, [1])
+    text = survey_markdown(found)
+    assert "1 further runs, of other settings or longer, are not shown." in text
+    assert "- gru, seed 1, failed: NonFiniteError: the loss is nan" in text
+    assert "full" not in text
+    assert "Warning: stranger.jsonl belongs to no table" in text
+    assert found.documents == ("benchmarks/speed.md",)
+    assert "Not run: Elman <b> 0.700." in text
+    assert "Not implemented yet: Model of the future 0.100." in text
+
+
+def test_the_same_results_give_the_same_bytes_and_need_nothing_else(folder, surveyed):
+    for seed, test in enumerate((0.5, 0.9)):
+        add(folder, seed=seed, test=test)
+    first = [path.read_bytes() for path in write_survey(surveyed(), folder)]
+    again = [path.read_bytes() for path in write_survey(surveyed(), folder)]
+    assert first == again
+    page = first[1].decode()
+    assert page.count("data:image/svg+xml;base64,") == 3  # at a glance, beside published, curves
+    assert "<script" not in page
+    assert not re.search(r"""(src|href)=["'](http|//|file|/)|url\(http|@import""", page)
+    assert str(folder) not in page + first[0].decode()
+
+
+def test_the_results_of_this_repository_can_be_surveyed():
+    found = survey(ROOT / "results")
+    counts = {table.experiment.name: len(table.measured) for table in found.tables}
+    assert counts["ltc-table-6"] >= 2
+    assert counts["cfc-table-7"] >= 4
+    assert not found.warnings

@@ -1,0 +1,125 @@
+import io
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from tiny_experiment import parsed, tiny
+
+from tauflow.experiments import reproduce
+from tauflow.experiments.run import watch
+from tauflow.experiments.run.attempt import MARKER
+from tauflow.experiments.run.job import job_of
+from tauflow.experiments.run.outlook import Outlook
+
+
+def jobs_of(*names, epochs=10, seeds=1):
+    experiment = tiny(recipe={**parsed()["recipe"], "epochs": epochs})
+    return [job_of(experiment, experiment.row(n), seed) for n in names for seed in range(seeds)]
+
+
+def write_log(job, folder, seconds, torn=""):
+    place = job.directory(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    rows = [{"epoch": e, "seconds": s, "valid": 0.5} for e, s in enumerate(seconds, start=1)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (place / "log.jsonl").write_text(text + torn)
+
+
+def test_nothing_is_known_at_first(tmp_path):
+    outlook = Outlook(jobs_of("gru", "elman"), tmp_path)
+    assert outlook.seconds_left() is None
+    assert str(outlook) == "0 of 2 runs, 0 of 20 epochs, time left not known yet"
+
+
+def test_what_is_left_follows_from_the_epochs_so_far(tmp_path):
+    gru, elman = jobs = jobs_of("gru", "elman")
+    outlook = Outlook(jobs, tmp_path)
+    write_log(gru, tmp_path, [9.0, 2.0, 2.0], torn='{"epoch": 4, "sec')  # the first one compiled
+    outlook.refresh()
+    assert outlook.done(gru) == 3
+    assert outlook.pace(elman) == 2.0  # guessed
+    assert outlook.seconds_left() == 7 * 2.0 + 10 * 2.0
+    write_log(elman, tmp_path, [30.0])
+    outlook.refresh()
+    assert outlook.seconds_left() == 7 * 2.0 + 9 * 30.0
+    assert str(outlook) == "0 of 2 runs, 4 of 20 epochs, about 5 min left"
+    outlook.end(elman.key)  # it failed after one epoch
+    assert str(outlook) == "1 of 2 runs, 4 of 11 epochs, about 14 s left"
+    write_log(gru, tmp_path, [9.0] + [2.0] * 9)
+    outlook.end(gru.key)
+    assert str(outlook) == "2 of 2 runs, 11 of 11 epochs, nothing left"
+
+
+def test_other_seeds_and_earlier_results_tell_the_pace(tmp_path):
+    experiment = tiny()
+    places = {"results_dir": tmp_path, "runs_dir": tmp_path}
+    grid = reproduce(experiment, models=["gru"], seeds=1, progress=False, **places)
+    (earlier,) = grid.records
+    earlier = replace(earlier, seconds_per_epoch=4.0)
+    first, second, other = [*jobs_of("gru", seeds=2), *jobs_of("elman")]
+    outlook = Outlook([first, second, other], tmp_path / "none", earlier=[earlier])
+    assert outlook.seconds_left() == 30 * 4.0
+    write_log(first, tmp_path / "none", [1.0])
+    outlook.refresh()
+    assert outlook.pace(second) == 1.0
+    assert outlook.seconds_left() == 29 * 1.0
+
+
+def test_workers_share_the_work(tmp_path):
+    jobs = jobs_of("gru", "elman", seeds=2)
+    write_log(jobs[0], tmp_path, [5.0] * 2)
+    write_log(jobs[3], tmp_path, [1.0] * 6)
+    # 8 x 5 = 40 s, 50 s, 10 s, 4 s: two workers in this order are busy for 40 + 10 + 4 and 50 s.
+    assert Outlook(jobs, tmp_path, workers=2).seconds_left() == 54.0
+    assert Outlook(jobs, tmp_path, workers=1).seconds_left() == 104.0
+    assert Outlook(jobs, tmp_path, workers=9).seconds_left() == 50.0
+    # If the last has begun, it goes before: 4 + 50 and 40 + 10.
+    (jobs[3].directory(tmp_path) / MARKER).write_text("mine")
+    outlook = Outlook(jobs, tmp_path, workers=2, token="mine")
+    assert outlook.seconds_left() == 54.0
+    assert [job.key for job in outlook.running()] == [jobs[3].key]
+    assert "; under way: elman, seed 1" in str(outlook)
+    assert Outlook(jobs, tmp_path, token="another's").running() == []
+
+
+def test_a_line_is_told_now_and_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "_FIRST_LINE", 0.02)
+    monkeypatch.setattr(watch, "_LONGEST", 0.04)
+    said = []
+    outlook = Outlook(jobs_of("gru"), tmp_path)
+    with watch.watching(outlook, say=said.append, wanted=False):
+        deadline = time.monotonic() + 20
+        while len(said) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert said[0] == "0 of 1 runs, 0 of 10 epochs, time left not known yet"
+    count = len(said)
+    time.sleep(0.1)
+    assert len(said) == count >= 3
+
+
+def test_bars_are_drawn_on_request(tmp_path, monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(watch, "_REFRESH", 0.02)
+    (job,) = jobs_of("gru")
+    outlook = Outlook([job], tmp_path, token="mine")
+    write_log(job, tmp_path, [2.0])
+    (job.directory(tmp_path) / MARKER).write_text("mine")
+    with watch.watching(outlook, say=pytest.fail, wanted=True):
+        time.sleep(0.3)
+    text = terminal.getvalue()
+    for words in ("all epochs", "1/10", "0 of 1 runs, about 18 s left", "gru, seed 0", "valid 0.5"):
+        assert words in text
+
+
+def test_every_finished_run_says_how_much_is_left(tmp_path):
+    said = []
+    places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
+    reproduce(tiny(), seeds=1, progress=False, say=said.append, **places)
+    assert said[0].startswith("[1/2] gru, seed 0: test mse ")
+    assert said[0].endswith(" s left")
+    assert said[1].startswith("[2/2] elman, seed 0: ")
+    assert said[1].endswith("; nothing left")

@@ -1,0 +1,49 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.data.synthetic.xor import XOR_DENSE
+from tauflow.errors import OptionError
+from tauflow.experiments.run.job import build_model
+from tauflow.experiments.spec.experiment import ModelSpec
+from tauflow.training import Recipe, train
+
+CARD = replace(XOR_DENSE, name="words", vocabulary=9, sizes=(8, 0, 8))
+
+
+def words():
+    ids = torch.randint(0, 9, (8, 5, 1), generator=torch.Generator().manual_seed(0))
+    batch = SequenceBatch(x=ids, y=(ids[:, -1] > 4).float())
+    return TaskData(CARD, batch, None, batch)
+
+
+def test_tokens_are_embedded_and_learned_from():
+    model = build_model(ModelSpec("cfc", 4, embedding_size=6, embedding_dropout=0.1), words())
+    assert (model.rnn.input_size, model.embedding.table.weight.shape) == (6, (9, 6))
+    before = model.embedding.table.weight.clone()
+    data = words()
+    train(
+        model,
+        train=data.train,
+        valid=None,
+        test=data.test,
+        loss="bce",
+        metric="binary_accuracy",
+        recipe=Recipe(epochs=1, batch_size=4, select="last", score_last_epoch=True),
+        seed=0,
+    )
+    assert not torch.equal(model.embedding.table.weight, before)
+
+
+def test_a_vector_is_as_long_as_the_state_unless_said_otherwise():
+    assert build_model(ModelSpec("cfc", 4), words()).rnn.input_size == 4
+
+
+def test_features_are_not_embedded():
+    data = replace(words(), card=XOR_DENSE)
+    assert build_model(ModelSpec("cfc", 4), data).embedding is None
+    with pytest.raises(OptionError, match="are for data sets of tokens, and 'xor-dense' has feat"):
+        build_model(ModelSpec("cfc", 4, embedding_size=6), data)
