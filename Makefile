@@ -42,10 +42,11 @@ quick: export OMP_NUM_THREADS := 1
 quick: install
 	$(PYTEST) --quick
 
-# Kills, broken files, full disks, forks, long runs: all tries, of which `make test` makes a few.
+# Kills, broken files, full disks, forks, long runs, every cell exported: all tries, of which `make
+# test` makes a few.
 robustness: export OMP_NUM_THREADS := 1
 robustness: install
-	$(PYTEST) --full tests/robustness
+	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py
 
 install: $(STAMP)
 

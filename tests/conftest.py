@@ -20,7 +20,9 @@ else:  # or products warn wherever a test asks for deterministic algorithms
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--full", action="store_true", help="make all tries of tests/robustness, not a small part"
+        "--full",
+        action="store_true",
+        help="make all tries of tests/robustness, and export every cell, not a few",
     )
     parser.addoption(
         "--quick", action="store_true", help="a sixteenth of the parameters of every test"

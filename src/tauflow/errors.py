@@ -81,6 +81,10 @@ class StreamError(TauflowError, RuntimeError):
     """A module cannot run sample by sample, or changed while it did."""
 
 
+class ExportError(TauflowError, RuntimeError):
+    """A model cannot leave Python as asked, or what left it does not compute the same."""
+
+
 class MissingExtraError(TauflowError, ImportError):
     """An optional dependency is not installed."""
 

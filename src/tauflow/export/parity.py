@@ -1,0 +1,166 @@
+"""Whether what left Python computes what the model does, on random irregular sequences."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.errors import ExportError
+from tauflow.sequence.order import first_sample
+
+from .program import Exported, ExportedStep
+
+Given = dict[str, Tensor]
+Run = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Takes inputs by name, and gives outputs and the last state."""
+
+_LONGEST_GAP = 30.0
+TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
+"""How far a file may be from its model, by default."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far an exported model is from the one in Python.
+
+    Args:
+        worst: the largest difference, as a part of the largest number of that sequence where that
+            is above 1.
+        tolerance: what was allowed.
+        sequences: how many random sequences were run.
+        steps: their length.
+    """
+
+    worst: float
+    tolerance: float
+    sequences: int
+    steps: int
+
+    def __str__(self) -> str:
+        return (
+            f"at most {self.worst:.1e} from the model over {self.sequences} irregular sequences of "
+            f"{self.steps} steps (tolerance {self.tolerance:g})"
+        )
+
+
+def check_parity(
+    exported: Exported,
+    run: Run,
+    *,
+    sizes: tuple[int, int],
+    mask: bool = False,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Parity:
+    """Run random irregular sequences through the model and what was made of it.
+
+    Args:
+        exported: the model as it was exported.
+        run: what was made of it; one step for an exported step.
+        sizes: sequences and their length.
+        mask: whether it takes a mask.
+        tolerance: largest difference; by default 1e-5 in single precision, 1e-10 in double.
+        seed: of the sequences.
+
+    Raises:
+        ExportError: the difference is larger.
+    """
+    given = random_inputs(exported, sizes, seed=seed, mask=mask)
+    expected = by_model(exported, given)
+    with torch.no_grad():
+        found = step_by_step(run, given) if isinstance(exported, ExportedStep) else run(given)
+    if not exported.body.return_sequences and isinstance(exported, ExportedStep):
+        found = (found[0][:, -1], found[1])
+    worst = max(difference(a, b) for a, b in zip(found, expected, strict=True))
+    allowed = TOLERANCES.get(exported.like.dtype, 1e-2) if tolerance is None else tolerance
+    if not worst <= allowed:  # nor NaN
+        raise ExportError(
+            f"what was exported differs from the model by {worst:.1e}, more than {allowed:g}. "
+            "Please report it with the model's options; a larger tolerance lets it pass."
+        )
+    return Parity(worst, allowed, *sizes)
+
+
+def random_inputs(
+    exported: Exported, sizes: tuple[int, int], *, seed: int, mask: bool = False
+) -> Given:
+    """Return irregular sequences (B, T, ...) by the names of the program's inputs.
+
+    Gaps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as long,
+    or as long as the cells' solvers can follow.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    dtype, body = exported.like.dtype, exported.body
+    given = exported.example(*sizes)
+    draw = torch.rand(*sizes, 2, generator=generator, dtype=torch.float64)
+    gaps = -torch.log1p(-draw[..., 0])
+    kind = draw[..., 1]
+    gaps = torch.where(kind < 0.1, 0.0, torch.where(kind > 0.9, gaps * _LONGEST_GAP, gaps))
+    longest = min([math.inf, *(0.9 * cell.stable_gap() for cell in exported.cells)])
+    if "dt" in given:
+        given["dt"] = gaps.clamp(max=longest).to(dtype)
+    if exported.embedding is not None:
+        words: Any = exported.embedding.vocabulary
+        given["x"] = torch.randint(words, given["x"].shape, generator=generator)
+    else:
+        x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
+        if exported.scaled:
+            x = x * exported.get_buffer("scaling_1") + exported.get_buffer("scaling_0")
+        given["x"] = x.to(dtype)
+    for name, wanted in (("observed", exported.observed), ("mask", mask)):
+        if wanted:
+            shape = given["x"].shape if name == "observed" else sizes
+            given[name] = torch.rand(shape, generator=generator) > 0.3
+    given["h_in"] = start_of(exported, given)
+    return given
+
+
+@torch.no_grad()
+def start_of(exported: Exported, given: Given) -> Tensor:
+    """Return the cells' own initial states, (B, S); of upper layers as for inputs of zeros."""
+    x, _ = exported.read(given["x"], given.get("dt"))
+    first = first_sample(x, given.get("mask"))
+    like = exported.like
+    states = []
+    for index, cell in enumerate(exported.cells):
+        lowest = index < exported.body.num_directions
+        below = first if lowest else like.new_zeros(len(first), cell.input_size)
+        states.append(cell.initial_state(below))
+    return torch.cat(states, dim=-1)
+
+
+@torch.no_grad()
+def by_model(exported: Exported, given: Given) -> tuple[Tensor, Tensor]:
+    """Return what the model itself makes of the inputs."""
+    x = given["x"]
+    if exported.scaled:
+        x = (x - exported.get_buffer("scaling_0")) / exported.get_buffer("scaling_1")
+    names = {"dt": given.get("dt", exported.gap), **_marks(given)}
+    y, h = exported.model(x, given["h_in"], **names)
+    if exported.scaled and hasattr(exported, "scaling_2"):
+        y = y * exported.get_buffer("scaling_3") + exported.get_buffer("scaling_2")
+    return y, h
+
+
+def _marks(given: Given) -> Given:
+    return {name: given[name] for name in ("mask", "observed") if name in given}
+
+
+def step_by_step(run: Run, given: Given) -> tuple[Tensor, Tensor]:
+    """Return the outputs at every step, (B, T, O), and the last state of one step after another."""
+    h, outputs = given["h_in"], []
+    for step in range(given["x"].shape[1]):
+        now = {name: v[:, step] for name, v in given.items() if name != "h_in"}
+        y, h = run({**now, "h_in": h})
+        outputs.append(y)
+    return torch.stack(outputs, dim=1), h
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Return the largest difference, as a part of a sequence's largest number if above 1."""
+    size = expected.abs().flatten(1).amax(1).clamp(min=1.0)
+    apart = (found - expected).abs().flatten(1).amax(1)
+    return float((apart / size).max())
