@@ -1,5 +1,6 @@
 """Cells run over sequences: the one contract of the library."""
 
+from .chunks import Chunks, ParallelReport
 from .layers import RNN, CatalogRNN, SequenceModule
 from .modules import SEQUENCE_MODULES, build
 from .stream import Stream
@@ -12,6 +13,8 @@ __all__ = [
     "RNN",
     "SEQUENCE_MODULES",
     "CatalogRNN",
+    "Chunks",
+    "ParallelReport",
     "SequenceModule",
     "Stream",
     "build",

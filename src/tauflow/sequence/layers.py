@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, ClassVar
+from functools import partial, wraps
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from tauflow.errors import ArgumentError, DtypeError
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
+from .chunks import Chunks, Memory, ParallelReport
 from .inputs import (
     Companion,
     Gaps,
@@ -38,6 +39,7 @@ from .inputs import (
 from .order import first_sample, gaps_reversed
 from .overflow import refuse_overflow
 from .reparametrised import recompute_parameters
+from .seams import run_in_parallel
 from .stream import Stream
 from .unroll import unroll
 
@@ -96,6 +98,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         if checkpoint_every is not None:
             at_least(1, checkpoint_every=checkpoint_every)
         self.checkpoint_every = checkpoint_every
+        self._parallel: dict[int, Memory] = {}
         width = self.proj_size or cell.output_size
         self.input_size = cell.input_size
         self.output_size = width * self.num_directions
@@ -140,6 +143,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
         observed: Companion | None = None,
+        parallel: Chunks | Literal["auto"] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the module.
 
@@ -160,6 +164,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, which features were measured, for cells that model that.
+            parallel: how to cut long sequences of a network that forgets into chunks that run side
+                by side: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
+                likely to pay. The result is the sequential one to the tolerance of the chunks,
+                gradients too; :meth:`parallel_report` says how it was found.
 
         Returns:
             The outputs, (B, T, H), or (B, H) at the last valid step if not ``return_sequences``,
@@ -189,6 +197,11 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         check_parameters(where, self.cell, inputs.x)
         if observed is not None and not self.cell.uses_observed:
             raise no_missing_features(where, self.cell)
+        if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
+            raise ArgumentError(
+                f"{where}: parallel must be None, 'auto' or a tauflow.sequence.Chunks, got "
+                f"{parallel!r}."
+            )
         recompute_parameters(self.cells)
         starts = self._start_states(where, hx, inputs)
         y = inputs.x
@@ -199,7 +212,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                out, state = self._run(index, y, starts[index], inputs, backward=direction == 1)
+                out, state = self._run(index, y, starts[index], inputs, direction == 1, parallel)
                 refuse_overflow(where, self._cell(index), starts[index], state, inputs)
                 outputs.append(out)
                 last.append(state)
@@ -209,6 +222,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         h = torch.cat(last, dim=-1)
         result = inputs.like_input(y, every_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
+
+    def parallel_report(self) -> list[ParallelReport]:
+        """Return how the last call with ``parallel=`` ran, cell by cell as in :attr:`cells`."""
+        return [memory.report for memory in self._parallel.values() if memory.report is not None]
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Return a stream: the module one sample at a time, with packed parameters.
@@ -234,7 +251,13 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return cell
 
     def _run(
-        self, index: int, x: Tensor, h: Tensor | None, inputs: SequenceInputs, *, backward: bool
+        self,
+        index: int,
+        x: Tensor,
+        h: Tensor | None,
+        inputs: SequenceInputs,
+        backward: bool,
+        parallel: Chunks | Literal["auto"] | None,
     ) -> tuple[Tensor, Tensor]:
         """Run one cell over a layer's input, forwards or backwards in time."""
         cell, dt, mask = self._cell(index), inputs.dt, inputs.mask
@@ -245,7 +268,12 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             observed = None if observed is None else observed.flip(1)
         start = cell.initial_state(first_sample(x, mask).to(time_dtype(x))) if h is None else h
         call = KernelCall(cell, x, start, dt, mask, observed)
-        y, h = unroll(call, self.backend, checkpoint_every=self.checkpoint_every)
+        run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
+        if parallel is None:
+            y, h = run(call)
+        else:
+            memory = self._parallel.setdefault(index, Memory())
+            y, h = run_in_parallel(call, run, parallel, memory)
         if self.proj_size:
             y = self.projections[index](y)
         return y.flip(1) if backward else y, h

@@ -1,0 +1,277 @@
+"""Chunks of a sequence side by side: the result is that of the loop, or the loop's own."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import tauflow
+from tauflow.cells import AbstractCell
+from tauflow.errors import ArgumentError
+from tauflow.sequence import RNN, Chunks, SequenceModule
+
+EPS = torch.finfo(torch.float64).eps
+
+
+class Fading(AbstractCell):
+    """Keeps a share of its state, which the first feature of the input may set to all of it."""
+
+    paper = "none"
+
+    def __init__(self, input_size: int, hidden_size: int, keep: float = 0.5) -> None:
+        super().__init__(input_size, hidden_size)
+        self.W = nn.Parameter(torch.linspace(-1, 1, hidden_size * input_size).view(hidden_size, -1))
+        self.keep = nn.Parameter(torch.tensor(keep))
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        keep = torch.where(x[:, :1] > 10, torch.ones_like(self.keep), self.keep)
+        return keep**dt * h + x @ self.W.T
+
+
+class Noisy(Fading):
+    """Draws random numbers while it is trained."""
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        return super().step(nn.functional.dropout(x, 0.5, self.training), h, dt)
+
+
+def _run(rnn: SequenceModule, x: Tensor, parallel: object, **options: object) -> tuple[Tensor, ...]:
+    """Return outputs, last state, and the gradients of inputs, gaps, start and parameters."""
+    x = x.clone().requires_grad_()
+    leaves = {"x": x, **{k: v for k, v in options.items() if getattr(v, "requires_grad", False)}}
+    y, h = rnn(x, parallel=parallel, **options)
+    assert isinstance(y, Tensor)
+    pulls = [torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part) for part in (y, h)]
+    wanted = [*leaves.values(), *rnn.parameters()]
+    found = torch.autograd.grad([y, h], wanted, pulls, allow_unused=True)
+    return (y.detach(), h.detach(), *(g for g in found if g is not None))
+
+
+def _same(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], ulps: float = 2000) -> None:
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = max(1.0, float(theirs.abs().max()))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=ulps * EPS * scale)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cfc", {}),
+        ("ltc", {"num_layers": 2}),
+        ("gru", {"bidirectional": True}),
+        ("ct-rnn", {"proj_size": 3, "checkpoint_every": 16}),
+        ("gru-d", {}),
+        ("cfc-mmrnn", {"return_sequences": False}),
+    ],
+)
+def test_values_and_every_gradient_are_those_of_the_loop(
+    name: str, options: dict[str, object]
+) -> None:
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 3, 4, **options).double()
+    with torch.no_grad():  # so that they forget soon
+        for parameter in rnn.parameters():
+            parameter.mul_(0.5)
+    B, T = 2, 403
+    x, mask = torch.randn(B, T, 3, dtype=torch.float64), torch.rand(B, T) < 0.9
+    dt = (torch.rand(B, T, dtype=torch.float64) + 0.5).requires_grad_()
+    hx = torch.randn(B, rnn.state_size, dtype=torch.float64, requires_grad=True)
+    given: dict[str, object] = {"dt": dt, "mask": mask, "hx": hx}
+    if rnn.cell.uses_observed:
+        given["observed"] = torch.rand(B, T, 3) < 0.7
+    chunks = Chunks(length=100, warm_up=100, budget=2.0)
+    _same(_run(rnn, x, chunks, **given), _run(rnn, x, None, **given))
+    for report in rnn.parallel_report():
+        assert (report.chunks, report.length, report.sequential_from) == (4, 100, None)
+        assert report.adjoint_sweeps >= 1
+        assert report.residual <= 16 * EPS * 10
+    with torch.no_grad():
+        ours, theirs = (rnn(x, parallel=way, **given) for way in (chunks, None))
+    _same(tuple(ours), tuple(theirs))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.integers(1, 90),
+    length=st.integers(1, 40),
+    warm_up=st.integers(1, 50),
+    keep=st.floats(0.01, 0.8),
+    budget=st.floats(0.01, 3.0),
+)
+def test_any_cut_gives_the_same(
+    steps: int, length: int, warm_up: int, keep: float, budget: float
+) -> None:
+    rnn = RNN(Fading(2, 3, keep)).double()
+    x = torch.sin(torch.arange(2 * steps * 2, dtype=torch.float64)).view(2, steps, 2)
+    chunks = Chunks(length, warm_up, budget=budget)
+    _same(_run(rnn, x, chunks), _run(rnn, x, None))
+
+
+def test_a_network_that_remembers_longer_takes_more_sweeps() -> None:
+    rnn = RNN(Fading(2, 3, 0.9)).double()
+    x = torch.sin(torch.arange(1600, dtype=torch.float64)).view(1, 800, 2)
+    expected = _run(rnn, x, None)
+    _same(_run(rnn, x, Chunks(length=50, warm_up=10, budget=2.0)), expected)
+    (report,) = rnn.parallel_report()
+    assert report.sweeps > 3
+    assert report.adjoint_sweeps > 3
+    assert report.sequential_from is None
+    assert report.rate == pytest.approx(0.9, abs=0.01)
+    with torch.no_grad():
+        exact, _ = rnn(x)
+        found, _ = rnn(x, parallel=Chunks(length=50, warm_up=10, budget=2.0))
+    assert (found - exact).abs().max() <= report.bound + 20 * EPS
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_network_that_never_forgets_runs_step_by_step(grad: bool) -> None:
+    rnn = RNN(Fading(2, 3, 1.0)).double()
+    x = torch.sin(torch.arange(800, dtype=torch.float64)).view(1, 400, 2)
+    with torch.set_grad_enabled(grad):
+        y, h = rnn(x, parallel=Chunks(length=50))
+        expected = rnn(x)
+    torch.testing.assert_close((y, h), expected, rtol=0, atol=0 if grad else 20 * EPS)
+    (report,) = rnn.parallel_report()
+    assert report.sequential_from is not None
+    assert "did not agree" in str(report.reason)
+
+
+def test_a_chaotic_network_runs_step_by_step() -> None:
+    torch.manual_seed(0)
+    rnn = tauflow.CTRNN(2, 20).double()
+    with torch.no_grad():
+        rnn.cell.W_h.normal_(std=6.0 / 20**0.5)
+    x = torch.randn(1, 600, 2, dtype=torch.float64)
+    expected = rnn(x, dt=1.0)
+    torch.testing.assert_close(rnn(x, dt=1.0, parallel=Chunks(50)), expected, rtol=0, atol=0)
+    assert rnn.parallel_report()[0].sequential_from == 0
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("first", [90, 250])
+def test_only_what_follows_a_stretch_of_long_memory_runs_step_by_step(
+    grad: bool, first: int
+) -> None:
+    rnn = RNN(Fading(2, 3, 0.3)).double()
+    x = torch.sin(torch.arange(800, dtype=torch.float64)).view(1, 400, 2)
+    x[0, first:, 0] = 20.0  # from here on it integrates
+    chunks = Chunks(length=40, warm_up=40)
+    if grad:
+        _same(_run(rnn, x, chunks), _run(rnn, x, None))
+    else:
+        with torch.no_grad():
+            torch.testing.assert_close(rnn(x, parallel=chunks), rnn(x), rtol=1e-13, atol=1e-13)
+    (report,) = rnn.parallel_report()
+    small = grad and first == 90  # too little to make its tape once more
+    after = 0 if small else 40 * (1 + -(-first // 40))
+    assert report.sequential_from is not None
+    assert (report.sequential_from == 0) == small
+    assert report.sequential_from <= after + 80
+
+
+def test_the_loops_random_numbers_stay_those_of_the_loop() -> None:
+    rnn = RNN(Noisy(2, 3)).double().train()
+    x = torch.randn(1, 200, 2, dtype=torch.float64)
+    results = []
+    for parallel in (None, Chunks(length=40)):
+        torch.manual_seed(3)
+        results.append((*rnn(x, parallel=parallel), torch.rand(1)))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    assert "random" in str(rnn.parallel_report()[0].reason)
+    rnn.eval()
+    rnn(x, parallel=Chunks(length=40))
+    assert rnn.parallel_report()[0].sequential_from is None
+
+
+def test_gradients_of_gradients_and_a_graph_kept_for_two_passes() -> None:
+    rnn = RNN(Fading(2, 3, 0.3)).double()
+    x = torch.sin(torch.arange(400, dtype=torch.float64)).view(1, 200, 2).requires_grad_()
+    second = []
+    for parallel in (None, Chunks(length=50)):
+        y, _ = rnn(x, parallel=parallel)
+        (first,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+        second.append(torch.autograd.grad(first.pow(2).sum(), [x, *rnn.parameters()]))
+    _same(second[1], second[0])
+    y, h = rnn(x, parallel=Chunks(length=50))
+    leaves = list(rnn.parameters())
+    once = torch.autograd.grad(y.sum(), leaves, retain_graph=True)
+    again = torch.autograd.grad(y.sum(), leaves, retain_graph=True)
+    last = torch.autograd.grad(h.sum(), leaves)  # no pull on the outputs
+    torch.testing.assert_close(once, again, rtol=0, atol=0)
+    _same(last, torch.autograd.grad(rnn(x)[1].sum(), leaves))
+
+
+def test_frozen_parameters_and_transforms() -> None:
+    rnn = RNN(Fading(2, 3, 0.3)).double()
+    rnn.cell.get_parameter("W").requires_grad_(False)
+    x = torch.randn(1, 200, 2, dtype=torch.float64)
+    rnn(x, parallel=Chunks(length=50))[0].sum().backward()
+    ours = rnn.cell.get_parameter("keep").grad
+    assert ours is not None
+    rnn.zero_grad()
+    rnn(x)[0].sum().backward()
+    theirs = rnn.cell.get_parameter("keep").grad
+    assert theirs is not None
+    torch.testing.assert_close(ours, theirs)
+    assert rnn.cell.get_parameter("W").grad is None
+
+    def total(x: Tensor, parallel: Chunks | None) -> Tensor:
+        y, _ = rnn(x, parallel=parallel)
+        assert isinstance(y, Tensor)
+        return y.sum()
+
+    torch.testing.assert_close(
+        torch.func.grad(total)(x, Chunks(length=50)), torch.func.grad(total)(x, None)
+    )
+    assert "transform" in str(rnn.parallel_report()[0].reason)
+
+
+def test_the_warm_up_grows_where_it_did_not_suffice_and_is_remembered() -> None:
+    rnn = RNN(Fading(2, 3, 0.6)).double()
+    x = torch.randn(1, 2000, 2, dtype=torch.float64)
+    seen = []
+    for _ in range(4):
+        rnn(x, parallel=Chunks(length=200))
+        (report,) = rnn.parallel_report()
+        seen.append((report.warm_up, report.sweeps))
+    assert seen == [(32, 2), (64, 2), (128, 1), (128, 1)]
+
+
+def test_auto_leaves_alone_what_does_not_pay_and_says_so() -> None:
+    rnn = RNN(Fading(2, 3, 1.0)).double()
+
+    def reason(B: int, T: int) -> str:
+        rnn(torch.zeros(B, T, 2, dtype=torch.float64), parallel="auto")
+        (report,) = rnn.parallel_report()
+        assert report.sequential_from == 0 or report.chunks > 1
+        return str(report.reason)
+
+    assert "at least 4096 steps" in reason(1, 100)
+    assert "at most 2 sequences" in reason(3, 4096)
+    x = torch.randn(1, 4096, 2, dtype=torch.float64)
+    asked = []
+    for _ in range(9):
+        rnn(x, parallel="auto")
+        asked.append(rnn.parallel_report()[0].chunks > 1)
+    assert asked == [True, False, False, True, False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 0}, "length"),
+        ({"warm_up": -1}, "warm_up"),
+        ({"tolerance": 0.0}, "tolerance=0.0 must be positive"),
+        ({"budget": float("nan")}, "budget=nan must be positive"),
+    ],
+)
+def test_impossible_cuts_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Chunks(**options)  # type: ignore[arg-type]
+
+
+def test_another_word_for_parallel_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"parallel must be None, 'auto' or .*Chunks"):
+        RNN(Fading(2, 3))(torch.zeros(1, 5, 2), parallel="yes")
