@@ -1,14 +1,15 @@
-"""``python -m benchmarks cpu``, ``gpu``, ``growth``, ``zoo``, ``fixed-points``: how fast it is."""
+"""``python -m benchmarks NAME``: how fast it is."""
 
 import argparse
 
-from . import cpu, fixed_points, gpu, growth, zoo
+from . import cpu, fixed_points, gpu, growth, long, zoo
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 commands = parser.add_subparsers(dest="command", required=True)
 cpu.add_arguments(commands.add_parser("cpu", help=cpu.__doc__))
 gpu.add_arguments(commands.add_parser("gpu", help=gpu.__doc__))
 growth.add_arguments(commands.add_parser("growth", help=growth.__doc__))
+long.add_arguments(commands.add_parser("long", help=long.__doc__))
 zoo.add_arguments(commands.add_parser("zoo", help=zoo.__doc__))
 fixed_points.add_arguments(commands.add_parser("fixed-points", help=fixed_points.__doc__))
 arguments = parser.parse_args()

@@ -36,6 +36,7 @@ from .mean_field import (
     mean_field,
     relu_correlation,
 )
+from .memory_length import MemoryLength, lyapunov_exponents, memory_length
 from .newton import Roots, find_roots
 from .plots import draw_wiring
 from .plots_approximation import draw_approximation, draw_approximation_errors, draw_imitation
@@ -126,6 +127,7 @@ __all__ = [
     "LossSurface",
     "MeanField",
     "MeasuredRadius",
+    "MemoryLength",
     "NetworkLaw",
     "NoiseFit",
     "NoiseRow",
@@ -201,8 +203,10 @@ __all__ = [
     "length_study",
     "loss_surface",
     "ltc_bounds",
+    "lyapunov_exponents",
     "mean_field",
     "measured_radius",
+    "memory_length",
     "noise_sweep",
     "output_projection",
     "principal_components",

@@ -1,0 +1,156 @@
+"""Time long sequences: one step after the other, and in chunks side by side."""
+
+import argparse
+import math
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import tauflow
+from tauflow.experiments.results import machine, versions
+from tauflow.sequence import Chunks, SequenceModule
+
+from .timing import interleaved
+
+CELLS: dict[str, int] = {"ltc": 32, "cfc": 64, "gru": 64, "ode-lstm": 32, "gnode": 32}
+"""Names in the catalog, and their neurons."""
+STEPS = (4096, 16384, 65536, 262144)
+BATCHES = (1, 4)
+TASKS = ("half-cheetah", "walker2d")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cells", nargs="*", default=list(CELLS), metavar="CELL")
+    parser.add_argument("--steps", nargs="*", type=int, default=list(STEPS))
+    parser.add_argument("--epochs", type=int, default=5, help="of training; 0 for fresh ones only")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure every cell, fresh and trained, print Markdown, and keep it."""
+    torch.set_num_threads(arguments.threads)
+    lines = [
+        f"# Long sequences, {date.today().isoformat()}",
+        "",
+        f"Milliseconds of a forward pass and of a training step on {arguments.threads} threads "
+        f"({arguments.device}), one step after the other and with `parallel=Chunks()`; how many "
+        'times as fast that is, and with `parallel="auto"`; largest difference of outputs and of '
+        "gradients, each relative to its largest entry; sweeps forwards and backwards.",
+        "",
+        "| network | B | T | forward | chunks | x | auto x | training | chunks | x | auto x | y "
+        "| gradient | warm-up, sweeps |",
+        "| --- " + "| ---: " * 12 + "| --- |",
+    ]
+    print("\n".join(lines), flush=True)
+    for name in arguments.cells:
+        for network, module, stream in networks(name, arguments.epochs):
+            for batch in BATCHES:
+                for steps in arguments.steps:
+                    x = sequences(stream, batch, steps).to(arguments.device)
+                    line = measure(network, module.to(arguments.device), x, arguments.rounds)
+                    lines.append(line)
+                    print(line, flush=True)
+    facts = {**machine(), **versions()}
+    lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    path = arguments.results / f"long-{arguments.device}-{date.today().isoformat()}.md"
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def networks(name: str, epochs: int) -> list[tuple[str, SequenceModule, Tensor]]:
+    """Return a cell untrained on noise, and trained on each task, with the data to run it on."""
+    torch.manual_seed(0)
+    found = [(f"{name}, fresh", tauflow.build(name, 17, CELLS[name]), torch.randn(1 << 14, 17))]
+    for task in TASKS if epochs else ():
+        data = tauflow.data.load_task(task)
+        body = tauflow.build(name, data.train.x.shape[2], CELLS[name])
+        model = tauflow.models.SequenceModel(body, data.train.y.shape[-1])
+        tauflow.train(
+            model,
+            train=data.train,
+            valid=data.valid,
+            test=None,
+            loss="mse",
+            metric="mse",
+            recipe=tauflow.Recipe(lr=5e-3, epochs=epochs, batch_size=64),
+            seed=0,
+            progress=False,
+        )
+        found.append((f"{name}, {task}", body, data.test.x.flatten(0, 1)))
+    return found
+
+
+def sequences(stream: Tensor, batch: int, steps: int) -> Tensor:
+    """Return sequences made of a stretch of data, again and again, each from another place."""
+    times = math.ceil(steps / stream.shape[0]) + 1
+    whole = stream.repeat(times, 1)
+    starts = range(0, stream.shape[0], max(1, stream.shape[0] // batch))
+    return torch.stack([whole[s : s + steps] for s in list(starts)[:batch]])
+
+
+def measure(network: str, module: SequenceModule, x: Tensor, rounds: int) -> str:
+    """Return a line of the table."""
+    ways = {"loop": None, "chunks": Chunks(), "auto": "auto"}
+    for _ in range(3):  # the warm-up finds its length
+        results = {way: _training(module, x, ways[way])() for way in ways}
+    error_y, error_g = (
+        max(
+            _difference(a, b)
+            for a, b in zip(results["chunks"][part], results["loop"][part], strict=True)
+        )
+        for part in (0, 1)
+    )
+    (report,) = module.parallel_report()
+    forward = interleaved({w: _forward(module, x, p) for w, p in ways.items()}, rounds=rounds)
+    training = interleaved({w: _training(module, x, p) for w, p in ways.items()}, rounds=rounds)
+    cells = []
+    for times in (forward, training):
+        loop, chunks, auto = (times[way] for way in ways)
+        cells += [f"{loop.seconds * 1e3:.3g}", f"{chunks.seconds * 1e3:.3g}"]
+        cells += [f"{chunks.ratio(loop):.2f}", f"{auto.ratio(loop):.2f}"]
+    _training(module, x, Chunks())()
+    (report,) = module.parallel_report()
+    how = f"{report.warm_up}, {report.sweeps} + {report.adjoint_sweeps}"
+    if report.sequential_from is not None:
+        how = f"sequential from step {report.sequential_from}"
+    batch, steps = x.shape[:2]
+    return (
+        f"| {network} | {batch} | {steps} | "
+        + " | ".join([*cells, f"{error_y:.1e}", f"{error_g:.1e}", how])
+        + " |"
+    )
+
+
+def _forward(
+    module: SequenceModule, x: Tensor, parallel: Chunks | str | None
+) -> Callable[[], object]:
+    def job() -> None:
+        with torch.no_grad():
+            y, _ = module(x, parallel=parallel)
+            float(y[0, -1, 0])  # waits for the device
+
+    return job
+
+
+def _training(
+    module: SequenceModule, x: Tensor, parallel: Chunks | str | None
+) -> Callable[[], tuple[list[Tensor], list[Tensor]]]:
+    def job() -> tuple[list[Tensor], list[Tensor]]:
+        y, _ = module(x, parallel=parallel)
+        gradients = torch.autograd.grad(y.square().mean(), list(module.parameters()))
+        float(gradients[0].flatten()[0])
+        return [y.detach()], list(gradients)
+
+    return job
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30))
