@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.experiments.results import machine, versions
+from tauflow.experiments.run.results import machine, versions
 from tauflow.sequence import Chunks, SequenceModule
 
 from .timing import interleaved

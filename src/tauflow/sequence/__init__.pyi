@@ -3,6 +3,7 @@
 # fmt: off
 """Cells run over sequences: the one contract of the library."""
 
+from .chunks import Chunks, ParallelReport
 from .layers import CatalogRNN, RNN, SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
@@ -14,9 +15,10 @@ from .stream import Stream
 from .unroll import reference_loop, unroll
 
 __all__ = [
-    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "CoRNN", "Elman",
+    "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "Chunks", "CoRNN", "Elman",
     "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO", "LEM", "LMU",
     "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "MixedMemory", "NeuronalLTC", "ODELSTM",
-    "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN", "SEQUENCE_MODULES",
-    "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC", "build", "reference_loop", "unroll",
+    "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
+    "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC", "build",
+    "reference_loop", "unroll",
 ]
