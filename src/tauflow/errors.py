@@ -53,6 +53,10 @@ class NonFiniteError(TauflowError, ArithmeticError):
     """A loss, a parameter, or a state after too long a gap, is NaN or infinite."""
 
 
+class RankError(TauflowError, RuntimeError):
+    """Another process of the same training failed."""
+
+
 class CheckpointError(TauflowError, RuntimeError):
     """A checkpoint cannot be read, or belongs to another run."""
 

@@ -105,7 +105,8 @@ def _forward_only(model: nn.Module) -> SequenceModule:
 
 def _initial(rnn: SequenceModule, x: Tensor) -> Tensor:
     """Return the state that a module starts from, (B, S)."""
-    _, h = rnn(x[:, :1], dt=0.0, mask=torch.zeros_like(x[:, :1, 0], dtype=torch.bool))
+    nothing = torch.zeros_like(x[:, :1, 0], dtype=torch.bool)
+    h: Tensor = rnn(x[:, :1], dt=0.0, mask=nothing)[1]
     return h
 
 

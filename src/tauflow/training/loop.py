@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 from .checkpoint import Checkpoint
 from .curriculum import beginning, starts_stage, steps_of_epoch
 from .long_gaps import long_gap_words
-from .metrics import METRICS, evaluate_all
+from .metrics import evaluate_all
 from .optimization import (
     attach_constraints,
     clip_gradients,
@@ -30,10 +31,12 @@ from .optimization import (
 )
 from .preconditions import Splits, check_training, loss_of
 from .progress import progress_bar
+from .ranks import Ranks
 from .recipe import Recipe
 from .result import TrainingResult
 from .run_directory import RunDirectory, fingerprint, owned
-from .step_loss import training_loss
+from .selection import Selection
+from .shared_loss import loss_over_ranks, shared_loss
 
 
 def train(
@@ -61,6 +64,12 @@ def train(
     as it likes: ``prediction_loss(prediction, batch)`` is the loss named here, ``epoch`` the number
     of finished epochs, and chance comes from torch's global generator. Evaluation knows nothing of
     it: metrics compare the model's predictions with the targets.
+
+    In an initialised process group (``torchrun``), every process calls this alike, with the same
+    data. Each step's ``recipe.batch_size`` sequences are shared out, and so is evaluation;
+    gradients are averaged by PyTorch's DistributedDataParallel. The result is that of one process
+    to rounding, and bit-equal when resumed by as many processes. The first one writes ``run_dir``
+    and calls ``after_epoch``.
 
     The order of the batches and the global random numbers that the model draws (dropout) follow
     from ``seed`` alone; the caller's global generator is left as it was. A run with a ``run_dir``
@@ -92,43 +101,34 @@ def train(
         CheckpointError: ``run_dir`` holds another run, or a damaged one.
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
             does not say to stop there. The epochs before that one are in ``run_dir``.
+        RankError: another process of the group failed.
     """
+    ranks = Ranks.here()
     splits: Splits = {"train": train, "valid": valid, "test": test}
     at_least(0, seed=seed)
     check_training(model, splits, loss=loss, metric=metric, recipe=recipe)
+    facts = {"recipe": recipe.to_dict(), "seed": seed, "loss": loss, "metric": metric}
+    sizes = {name: None if data is None else len(data) for name, data in splits.items()}
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    ranks.agree({**facts, "resume": resume, "the model": shapes, "the data": sizes})
+    if resume and run_dir is None:
+        raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
     directory = None
     if run_dir is not None:
-        description = {
-            "recipe": recipe.to_dict(),
-            "seed": seed,
-            "loss": loss,
-            "metric": metric,
-            "fingerprint": fingerprint(model, splits),
-        }
-        directory = RunDirectory(Path(run_dir), description)
-    elif resume:
-        raise ArgumentError("resume=True needs a run_dir to resume from. Pass the directory.")
-    ownership = nullcontext() if directory is None else owned(directory.path)
-    with ownership, _own_random_numbers(train.x.device, seed):
-        run = _Run(model, train, loss, recipe, seed)
-        selection = _Selection(metric, recipe)
+        facts |= {"ranks": ranks.world} if ranks.several else {}
+        if ranks.writes:
+            facts["fingerprint"] = fingerprint(model, splits)
+        directory = RunDirectory(Path(run_dir), facts)
+    with ExitStack() as stack:
+        if directory is not None:
+            path = directory.path
+            ranks.first_only(lambda: stack.enter_context(owned(path)))
+        stack.enter_context(_own_random_numbers(train.x.device, seed, ranks.rank))
+        run = _Run(model, train, loss, recipe, seed, ranks)
+        selection = Selection(metric, recipe)
         if directory is not None:
             _open(directory, run, selection, resume=resume)
-        done = len(run.history)
-        with progress_bar(recipe.epochs, done=done, wanted=progress) as show:
-            for epoch in range(done + 1, recipe.epochs + 1):
-                try:
-                    row = _one_epoch(run, epoch, splits, metric)
-                except NonFiniteError:
-                    if recipe.on_divergence == "raise" or selection.epoch is None:
-                        raise
-                    break
-                selection.consider(row, model)
-                if directory is not None:
-                    directory.save(_snapshot(run, selection))
-                show(row)
-                if after_epoch is not None:
-                    after_epoch(row)
+        _epochs(run, selection, splits, directory, progress, after_epoch)
     selection.restore(model)
     model.eval()
     best_epoch = selection.epoch or recipe.epochs
@@ -140,14 +140,47 @@ def train(
     )
 
 
+def _epochs(
+    run: "_Run",
+    selection: Selection,
+    splits: Splits,
+    directory: RunDirectory | None,
+    progress: bool | None,
+    after_epoch: Callable[[Mapping[str, Any]], None] | None,
+) -> None:
+    """Train the epochs that are left, keeping each one's outcome."""
+    recipe, ranks, done = run.recipe, run.ranks, len(run.history)
+    with progress_bar(recipe.epochs, done=done, wanted=progress if ranks.writes else False) as show:
+        for epoch in range(done + 1, recipe.epochs + 1):
+            try:
+                row = _one_epoch(run, epoch, splits, selection.metric)
+            except NonFiniteError:
+                if recipe.on_divergence == "raise" or selection.epoch is None:
+                    raise
+                return
+            selection.consider(row, run.model)
+            if directory is not None:
+                ranks.first_only(partial(directory.save, _snapshot(run, selection)))
+            show(row)
+            if after_epoch is not None:
+                ranks.first_only(partial(after_epoch, row))
+
+
 class _Run:
     """A model being trained: what changes from step to step."""
 
     def __init__(
-        self, model: nn.Module, data: SequenceBatch, loss: str, recipe: Recipe, seed: int
+        self,
+        model: nn.Module,
+        data: SequenceBatch,
+        loss: str,
+        recipe: Recipe,
+        seed: int,
+        ranks: Ranks,
     ) -> None:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
-        self.loss = loss_of(loss, recipe)
+        self.ranks = ranks
+        self.loss = shared_loss(model, loss_of(loss, recipe), ranks)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed = packed_parts(model)
         self._start_optimizer()
@@ -165,20 +198,21 @@ class _Run:
         if starts_stage(self.recipe, epoch):
             self._start_optimizer()
         total, count = 0.0, 0
-        for batch in self._batches(epoch):
+        for batch, counts in self._batches(epoch):
             self.lr = learning_rate(
                 self.recipe, epoch=epoch - 1, step=self.step, sequences=len(self.data)
             )
             set_learning_rate(self.optimizer, self.lr)
-            value, entries = self._take_step(batch, epoch)
+            value, entries = self._take_step(batch, epoch, counts)
             total += value * entries
             count += entries
         self._check_finite_parameters(epoch)
         return total / count
 
-    def _take_step(self, batch: SequenceBatch, epoch: int) -> tuple[float, int]:
-        loss, entries = training_loss(self.model, batch, self.loss, epoch=epoch - 1)
-        value = loss.item()
+    def _take_step(self, batch: SequenceBatch, epoch: int, counts: bool) -> tuple[float, int]:
+        loss, value, entries = loss_over_ranks(
+            self.loss, batch, self.ranks, counts=counts, epoch=epoch - 1
+        )
         if not math.isfinite(value):
             at = self._where(epoch, self.step + 1, first=self.step == 0)
             raise NonFiniteError(f"the loss is {value} at {at}")
@@ -191,22 +225,28 @@ class _Run:
         self.step += 1
         return value, entries
 
-    def _batches(self, epoch: int) -> Iterator[SequenceBatch]:
+    def _batches(self, epoch: int) -> Iterator[tuple[SequenceBatch, bool]]:
+        """Yield this process's share of every batch, and whether it counts."""
         steps = steps_of_epoch(self.recipe, epoch)
-        for batch in self._whole_batches(epoch):
-            yield batch if steps is None else beginning(batch, steps)
+        for rows in self._rows(epoch):
+            counts = True
+            if self.ranks.several:
+                whole = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+                rows, counts = self.ranks.share(whole), self.ranks.has_own(len(whole))
+            batch = self.data[rows]
+            yield batch if steps is None else beginning(batch, steps), counts
 
-    def _whole_batches(self, epoch: int) -> Iterator[SequenceBatch]:
+    def _rows(self, epoch: int) -> Iterator[Tensor | slice]:
+        """Yield which sequences make up each batch."""
         sequences, size = len(self.data), self.recipe.batch_size
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
         if not self.recipe.shuffle:
             for start in range(0, stop, size):
-                yield self.data[start : min(start + size, stop)]
+                yield slice(start, min(start + size, stop))
             return
         generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
         order = torch.randperm(sequences, generator=generator).to(self.data.x.device)
-        for indices in torch.split(order[:stop], size):
-            yield self.data[indices]
+        yield from torch.split(order[:stop], size)
 
     def _check_finite_parameters(self, epoch: int) -> None:
         # The evaluation would notice too, but could not say which parameters they are.
@@ -230,37 +270,6 @@ _UNTRAINED = (
     "No update was made yet, so that lr is not the cause: look for extreme values in the data, or "
     "in the model's first parameters."
 )
-
-
-class _Selection:
-    """The weights that training will return: the best so far, or those of the last epoch."""
-
-    def __init__(self, metric: str, recipe: Recipe) -> None:
-        self.higher_is_better = METRICS[recipe.select_by or metric].higher_is_better
-        self.recipe = recipe
-        self.epoch: int | None = None
-        self.value: float | None = None
-        self.weights: dict[str, Tensor] | None = None
-
-    def consider(self, row: dict[str, Any], model: nn.Module) -> None:
-        """Keep a copy of the weights after an epoch if they are the best so far."""
-        if self.recipe.select == "last":
-            return
-        if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
-            return
-        value: float | None = row["criterion" if self.recipe.select_by else "valid"]
-        if value is None:
-            return
-        if self.value is None or (
-            value > self.value if self.higher_is_better else value < self.value
-        ):
-            self.epoch, self.value = row["epoch"], value
-            self.weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
-
-    def restore(self, model: nn.Module) -> None:
-        """Put the selected weights into the model."""
-        if self.weights is not None:
-            model.load_state_dict(self.weights)
 
 
 def _one_epoch(run: _Run, epoch: int, splits: Splits, metric: str) -> dict[str, Any]:
@@ -298,7 +307,7 @@ def _evaluate_split(
     unfinished = steps_of_epoch(run.recipe, epoch) is not None
     size = run.recipe.eval_batch_size
     try:
-        found = evaluate_all(run.model, data, metrics=wanted, batch_size=size)
+        found = evaluate_all(run.model, data, metrics=wanted, batch_size=size, ranks=run.ranks)
     except NonFiniteError:  # of a state that overflowed on the way
         if not unfinished:
             raise
@@ -333,12 +342,13 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
 
 
-def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: bool) -> None:
-    """Claim the directory, or take over the state of the run in it."""
+def _open(directory: RunDirectory, run: _Run, selection: Selection, *, resume: bool) -> None:
+    """Claim the directory, or take over the state of the run in it; the first process reads it."""
+    ranks = run.ranks
     if not resume:
-        directory.start()
+        ranks.first_only(directory.start)
         return
-    saved = directory.resume()
+    saved = ranks.first_only(directory.resume)
     if saved is None:
         return
     groups = run.optimizer.state_dict()["param_groups"]
@@ -346,7 +356,7 @@ def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: 
         run.model.load_state_dict(saved.model)
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
         _check_moments(run.optimizer)
-        torch.set_rng_state(saved.rng["cpu"])
+        ranks.restore_random_states(saved.rng, run.data.x.device)
         for row in saved.history:
             float(row["epoch"]), float(row["seconds"]), row["valid"], row["test"]
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -357,24 +367,19 @@ def _open(directory: RunDirectory, run: _Run, selection: _Selection, *, resume: 
     run.step, run.history = saved.step, saved.history
     selection.epoch, selection.value = saved.best_epoch, saved.best_metric
     if saved.best_epoch is not None:
-        selection.weights = directory.best_weights(saved.best_epoch)
-    if "cuda" in saved.rng and run.data.x.device.type == "cuda":
-        torch.cuda.set_rng_state(saved.rng["cuda"], run.data.x.device)
+        selection.weights = ranks.first_only(partial(directory.best_weights, saved.best_epoch))
     if run.history:
         # What was the last epoch, and perhaps left unscored, is not if there are more now.
         selection.consider(run.history[-1], run.model)
         if selection.epoch != saved.best_epoch:
-            directory.overwrite(_snapshot(run, selection))
+            ranks.first_only(partial(directory.overwrite, _snapshot(run, selection)))
 
 
-def _snapshot(run: _Run, selection: _Selection) -> Checkpoint:
-    rng = {"cpu": torch.get_rng_state()}
-    if run.data.x.device.type == "cuda":
-        rng["cuda"] = torch.cuda.get_rng_state(run.data.x.device)
+def _snapshot(run: _Run, selection: Selection) -> Checkpoint:
     return Checkpoint(
         model=run.model.state_dict(),
         optimizer=run.optimizer.state_dict()["state"],
-        rng=rng,
+        rng=run.ranks.random_states(run.data.x.device),
         epoch=len(run.history),
         step=run.step,
         best_epoch=selection.epoch,
@@ -387,17 +392,18 @@ def _not_finite(named: Iterator[tuple[str, Tensor]]) -> str:
     return ", ".join(n for n, tensor in named if not bool(torch.isfinite(tensor).all())) or "none"
 
 
-def _mix(seed: int, epoch: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+def _mix(seed: int, epoch: int, rank: int = 0) -> int:
+    entropy = [seed, epoch, rank] if rank else [seed, epoch]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 @contextmanager
-def _own_random_numbers(device: torch.device, seed: int) -> Iterator[None]:
+def _own_random_numbers(device: torch.device, seed: int, rank: int) -> Iterator[None]:
     """Seed the global generators, and give them back as they were."""
     on_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_cuda else []):
-        torch.default_generator.manual_seed(_mix(seed, 0))
+        torch.default_generator.manual_seed(_mix(seed, 0, rank))
         if on_cuda:
             with torch.cuda.device(device):
-                torch.cuda.manual_seed(_mix(seed, 0))
+                torch.cuda.manual_seed(_mix(seed, 0, rank))
         yield

@@ -13,6 +13,7 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
 from .losses import binary_cross_entropy, cross_entropy, squared_error
+from .ranks import Ranks
 from .score import Score
 
 
@@ -170,21 +171,37 @@ def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: 
 
 @torch.no_grad()
 def evaluate_all(
-    model: nn.Module, data: SequenceBatch, *, metrics: Sequence[str], batch_size: int = 512
+    model: nn.Module,
+    data: SequenceBatch,
+    *,
+    metrics: Sequence[str],
+    batch_size: int = 512,
+    ranks: Ranks | None = None,
 ) -> dict[str, float]:
-    """Return several metrics over a whole split, from one pass; see :func:`evaluate`."""
+    """Return several metrics over a whole split, from one pass; see :func:`evaluate`.
+
+    With the processes of a group each takes every so manyth batch, and all return the same.
+    """
+    ranks = ranks or Ranks()
     tallies = {name: _Tally(METRICS[name]) for name in metrics}
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    try:
-        for start in range(0, len(data), batch_size):
+
+    def look() -> None:
+        for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
             batch = data[start : start + batch_size]
             prediction = predict(model, batch)
             for tally in tallies.values():
                 tally.add(prediction, batch)
+
+    try:
+        ranks.together(look)
     finally:
         for module, mode in modes:
             module.training = mode
+    if ranks.several:
+        for tally in tallies.values():
+            tally.merge(ranks)
     return {name: tally.value(len(data)) for name, tally in tallies.items()}
 
 
@@ -206,6 +223,14 @@ class _Tally:
         entries = self.score.entries(chosen, y)
         self.total += entries.sum(dtype=torch.float64).item()
         self.count += entries.numel()
+
+    def merge(self, ranks: Ranks) -> None:
+        """Take in what the other processes saw; each batch as it came, in the order of the data."""
+        self.total = sum(ranks.gathered(self.total))
+        self.count = sum(ranks.gathered(self.count))
+        lists = ranks.gathered(self.kept)
+        longest = max(map(len, lists))
+        self.kept = [kept[k] for k in range(longest) for kept in lists if k < len(kept)]
 
     def value(self, sequences: int) -> float:
         """Return the score of everything taken in."""

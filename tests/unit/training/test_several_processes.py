@@ -1,0 +1,98 @@
+"""Two processes that share the batches train as one does."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed
+
+SCRIPT = Path(__file__).with_name("process_group.py")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+        reason="this build of PyTorch has no process groups with gloo",
+    ),
+]
+
+
+TOGETHER = ("curves", "areas", "resumed", "disagreeing", "failing")
+ALONE = ("curves", "areas", "other_number_of_ranks")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return where two processes, and one afterwards, left what they found in every case."""
+    path = tmp_path_factory.mktemp("processes")
+    for world, cases in ((2, TOGETHER), (1, ALONE)):
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPT), str(rank), str(world), str(path), *cases]
+            )
+            for rank in range(world)
+        ]
+        for process in processes:
+            assert process.wait(timeout=600) == 0
+    return path
+
+
+def run(folder, case, world):
+    """Return what every process of a group found."""
+    return [
+        json.loads((folder / f"{case}-{world}-{rank}.json").read_text(encoding="utf-8"))
+        for rank in range(world)
+    ]
+
+
+def numbers(history, name):
+    return [row[name] for row in history]
+
+
+def test_loss_curves_are_those_of_one_process(folder):
+    (alone,) = run(folder, "curves", 1)
+    first, second = run(folder, "curves", 2)
+    assert first == second
+    for name, expected in alone.items():
+        found = first[name]["history"]
+        assert found[-1]["step"] == 15 * 7
+        for score in ("train_loss", "valid", "test"):
+            ours, theirs = numbers(found, score), numbers(expected["history"], score)
+            assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_areas_are_of_all_predictions_and_a_process_without_a_row_keeps_step(folder):
+    (alone,) = run(folder, "areas", 1)
+    first, second = run(folder, "areas", 2)
+    assert first == second
+    for score in ("train_loss", "valid", "test"):
+        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_that_was_cut_off_resumes_to_the_same_bits(folder):
+    first, second = run(folder, "resumed", 2)
+    assert first["ended"] == "Stop"
+    assert second["ended"] == "RankError"
+    for process in (first, second):
+        assert process["whole"] == process["resumed"]
+        assert "last.safetensors" in process["writes"]
+    log = (folder / "cut" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["epoch"] for line in log] == [1, 2, 3, 4]
+    (alone,) = run(folder, "other_number_of_ranks", 1)
+    assert alone["error"] == "CheckpointError"
+    assert "ranks was 2, is 'absent'" in alone["message"]
+
+
+def test_processes_that_were_called_differently_are_refused(folder):
+    for found in run(folder, "disagreeing", 2):
+        assert found["error"] == "ArgumentError"
+        assert "disagree about recipe" in found["message"]
+
+
+def test_a_failure_in_one_process_ends_the_others(folder):
+    first, second = run(folder, "failing", 2)
+    assert first["error"] == "RankError"
+    assert "another process failed" in first["message"]
+    assert second["error"] == "TypeError"
