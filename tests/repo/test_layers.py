@@ -21,6 +21,8 @@ RANKS = {
     "cli": 8,
     "__main__": 9,
 }
+FLOORS = {"experiments": ("spec", "run", "report")}
+"""Folders of a room that import the ones before them only."""
 FACADE = PACKAGE / "__init__.py"
 
 
@@ -60,6 +62,18 @@ def test_only_lower_ranks_are_imported(path):
         # Rank 0 has no folders: its modules stand side by side, and cycles fail by themselves.
         below = RANKS[other] < RANKS[own] or RANKS[other] == RANKS[own] == 0
         assert below, f"{path.relative_to(PACKAGE)} (rank {RANKS[own]}) imports {other}"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if room(p) in FLOORS and p.parent.name != room(p)], ids=str
+)
+def test_floors_of_a_room_import_the_ones_below(path):
+    floors = FLOORS[room(path)]
+    allowed = floors[: floors.index(path.parent.name) + 1]
+    start = ["tauflow", room(path)]
+    for level, name, _ in imports(path):
+        if level == 0 and name.split(".")[:2] == start:
+            assert name.split(".")[2] in allowed, f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p != FACADE], ids=lambda p: p.stem)

@@ -8,6 +8,7 @@ from packaging.utils import canonicalize_name
 from sources import PACKAGE, ROOT, tracked_text_files
 
 import tauflow
+from tauflow.experiments import list_experiments
 
 tomllib = pytest.importorskip("tomllib", reason="tomllib is part of Python 3.11 and newer")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -49,9 +50,14 @@ def test_the_version_has_one_home():
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", changes, re.MULTILINE)
 
 
-def test_the_types_go_into_the_wheel():
+def test_types_tables_and_templates_go_into_the_wheel():
     """The builder takes all of the package but what git ignores."""
     assert BUILD["targets"]["wheel"] == {"packages": ["src/tauflow"]}
     types = {*PACKAGE.rglob("*.pyi"), PACKAGE / "py.typed"}
     assert len(types) > 4
-    assert types <= set(tracked_text_files())
+    experiments = PACKAGE / "experiments"
+    tables = set((experiments / "spec" / "tables").glob("*.toml"))
+    templates = set((experiments / "report" / "templates").glob("*.j2"))
+    assert len(tables) == len(list_experiments()) > 20
+    assert len(templates) > 2
+    assert types | tables | templates <= set(tracked_text_files())

@@ -38,7 +38,7 @@ def records():
         if row.model is None:
             continue
         for seed in range(2):
-            job = job_of(experiment(), row, seed, epochs=3)
+            job = job_of(experiment().cut(3), row, seed)
             history = tuple(
                 {
                     "epoch": epoch,

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tauflow.checks import at_least
+from tauflow.draw.axes import figure_of, new_axes
 from tauflow.draw.palette import BLUE, VERMILION
 from tauflow.wirings import AbstractWiring, to_networkx
 
@@ -114,11 +115,8 @@ def _circle(graph: "nx.DiGraph", layers: list[list[str]]) -> "Positions":
 
 
 def _new_axes(positions: "Positions") -> "Axes":
-    from matplotlib import pyplot as plt
-
     width, height = (max(axis) - min(axis) for axis in zip(*positions.values(), strict=True))
-    _, ax = plt.subplots(figsize=(width + 1.5, height + 2.2), layout="constrained")
-    return ax
+    return new_axes(width + 1.5, height + 2.2)
 
 
 def _draw_synapses(graph: "nx.DiGraph", positions: "Positions", bend: float, ax: "Axes") -> None:
@@ -154,8 +152,7 @@ def _loop(position: tuple[float, float], ax: "Axes", **style: Any) -> "FancyArro
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.transforms import Affine2D, ScaledTranslation
 
-    figure = ax.get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(ax)
     points = Affine2D().scale(1 / 72) + figure.dpi_scale_trans
     centre: Any = ax.transData  # typed as affine only, but any transform serves
     rim = _NODE_RADIUS + 1

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import BLUE, GREEN, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
 
@@ -62,10 +63,8 @@ def draw_imitation(
         trajectories: how many to show.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(3.4, 3.4), layout="constrained")
+    ax = ax or new_axes(3.4, 3.4)
     first, second = approximation.axes
     found = approximation.networks[network]
     for row in range(min(trajectories, len(found))):
@@ -94,12 +93,10 @@ def draw_approximation_errors(
         approximations: one per system.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
     if not approximations:
         raise ArgumentError("approximations is empty; give at least one.")
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5.2, 3.8), layout="constrained")
+    ax = ax or new_axes(5.2, 3.8)
     for number, found in enumerate(approximations):
         style = number % len(_COLOURS)
         for errors, line, label in (

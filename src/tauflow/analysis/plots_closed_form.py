@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import BLUE, GREEN, VERMILION
 from tauflow.errors import ArgumentError
 
@@ -25,15 +26,13 @@ def draw_closed_form(
         row: which sequence.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
     neurons, rows = trace.solved.shape[2], trace.solved.shape[0]
     if not (0 <= neuron < neurons and 0 <= row < rows):
         raise ArgumentError(
             f"neuron={neuron}, row={row}: the trace has {neurons} neurons and {rows} sequences."
         )
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    ax = ax or new_axes(6.4, 3.2)
     t = trace.t[row].tolist()
     ax.plot(t, trace.solved[row, :, neuron].tolist(), color=BLUE, linewidth=2, label="solver")
     ax.plot(
@@ -93,10 +92,8 @@ def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> 
             best, as the bounds are drawn for the first one.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    ax = ax or new_axes(6.4, 3.6)
     t = tightness.t[0].tolist()
     lower, upper = tightness.lower[0].tolist(), tightness.upper[0].tolist()
     ax.fill_between(t, lower, upper, color="#DDDDDD", label="possible")

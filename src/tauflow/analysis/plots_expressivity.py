@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
 
 from .capacity import CapacityCurve, separable_fraction
@@ -71,10 +72,8 @@ def draw_noise_sweep(
         baseline: an error to mark, for instance that of the mean, the variance of the path.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.8, 3.6), layout="constrained")
+    ax = ax or new_axes(4.8, 3.6)
     names = list(dict.fromkeys(row.network for row in rows))
     for index, name in enumerate(names):
         own = [row for row in rows if row.network == name]
@@ -108,10 +107,8 @@ def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> 
 
     Source: Kim et al. 2023, "Gated neural ODEs", Appendix C, for the capacity of 2 N.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.8, 3.6), layout="constrained")
+    ax = ax or new_axes(4.8, 3.6)
     for index, curve in enumerate(curves):
         colour = COLOURS[index % 7]
         ax.errorbar(

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow.checks import shape_error
+from tauflow.draw.axes import figure_of, new_axes
 from tauflow.draw.palette import BLUE, COLOURS, INK, ORANGE, SLATE, VERMILION
 from tauflow.errors import ArgumentError
 
@@ -51,7 +52,7 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
         raise ArgumentError(
             "draw_flow_field: some velocities are not finite. Choose a smaller box."
         )
-    ax = ax or _new_axes(5.6, 4.6)
+    ax = ax or new_axes(5.6, 4.6)
     x, y = field.at[0, :, 0].cpu().numpy(), field.at[:, 0, 1].cpu().numpy()
     _draw_speed(field, ax)
     if field.trajectories is not None:
@@ -122,7 +123,7 @@ def draw_trajectories(
         raise shape_error(
             "draw_trajectories", "projection.weight", projection.weight, "(2, S)", advice
         )
-    ax = ax or _new_axes(5.0, 4.6)
+    ax = ax or new_axes(5.0, 4.6)
     _draw_paths(projection.project(trajectories.detach()), ax, SLATE, 0.7)
     if fixed_points is not None:
         draw_points(projection.project(fixed_points.points), fixed_points.stability, ax)
@@ -145,7 +146,7 @@ def draw_explained_variance(
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    ax = ax or _new_axes(5.0, 3.6)
+    ax = ax or new_axes(5.0, 3.6)
     for index, (name, found) in enumerate(components.items()):
         total = found.explained.cumsum(0).clamp(max=1).cpu()
         number = torch.arange(1, len(total) + 1)
@@ -171,7 +172,7 @@ def draw_abscissas(found: Mapping[str, FixedPoints], ax: "Axes | None" = None) -
 
     Source: Kim et al. 2023, "Gated neural ODEs", Figures 1E and 7.
     """
-    ax = ax or _new_axes(1.2 + 1.0 * len(found), 3.6)
+    ax = ax or new_axes(1.2 + 1.0 * len(found), 3.6)
     generator = torch.Generator().manual_seed(0)
     for place, points in enumerate(found.values()):
         if not len(points):
@@ -222,8 +223,7 @@ def _draw_speed(field: FlowField, ax: "Axes") -> None:
         interpolation="bilinear",
         alpha=0.7,
     )
-    figure = ax.get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(ax)
     bar = figure.colorbar(image, ax=ax, label="speed", pad=0.02)
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -238,13 +238,6 @@ def _draw_paths(paths: Tensor, ax: "Axes", colour: str, width: float) -> None:
 def _series_style(index: int) -> dict[str, Any]:
     markers = ("o", "s", "^", "D", "v", "P", "X")
     return {"color": COLOURS[index % 7], "marker": markers[index % 7]}
-
-
-def _new_axes(width: float, height: float) -> "Axes":
-    from matplotlib import pyplot as plt
-
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    return ax
 
 
 def _open(ax: "Axes") -> None:

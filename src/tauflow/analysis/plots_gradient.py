@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import COLOURS
 from tauflow.errors import ArgumentError
 
@@ -39,12 +40,10 @@ def draw_gradient_flow(
         floor: errors below are as good as gone, and off the picture.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
     if not flows:
         raise ArgumentError("flows is empty; give a name and a GradientFlow.")
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    ax = ax or new_axes(6.4, 3.8)
     curves = {}
     for name, flow in flows.items():
         if by_part and len(flow.parts) > 1:

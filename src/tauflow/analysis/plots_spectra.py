@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SLATE, VERMILION
 from tauflow.errors import ArgumentError
 
@@ -27,7 +28,7 @@ def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
     Source: Kim et al. 2023, "Gated neural ODEs", Figure 4: above a curve the networks of that depth
     come to rest, below it they are chaotic.
     """
-    ax = ax or _new_axes(4.8, 3.8)
+    ax = ax or new_axes(4.8, 3.8)
     for index, curve in enumerate(curves):
         found = curve.converged
         ax.plot(
@@ -97,7 +98,7 @@ def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
 
     rates = found.eigenvalues.gather(1, found.eigenvalues.abs().argsort(dim=1)).real.cpu()
     modes = rates.shape[1]
-    ax = ax or _new_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
+    ax = ax or new_axes(max(3.0, min(8.0, 1.6 + 0.45 * modes)), 3.4)
     number = torch.arange(1, modes + 1).expand_as(rates)
     aside = 0.5 * torch.rand(rates.shape, generator=torch.Generator().manual_seed(0)) - 0.25
     ax.plot((number + aside).flatten(), rates.flatten(), ".", color=BLUE, markersize=4, alpha=0.5)
@@ -124,10 +125,3 @@ def _draw_spectrum(spectrum: Spectrum, ax: "Axes") -> None:
     ax.axvline(0, color=INK, linewidth=1, linestyle="--", zorder=0)
     ax.set_aspect("equal", adjustable="datalim")
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def _new_axes(width: float, height: float) -> "Axes":
-    from matplotlib import pyplot as plt
-
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    return ax

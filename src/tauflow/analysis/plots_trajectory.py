@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import BLUE, ORANGE, PURPLE, VERMILION
 from tauflow.errors import ArgumentError
 
@@ -113,11 +114,9 @@ def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
         study: from :func:`~tauflow.analysis.length_study`.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
     from matplotlib.patches import Patch
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    ax = ax or new_axes(6.4, 3.8)
     labels, columns = _columns(study)
     width = 0.8 / len(columns)
     handles = []
@@ -158,10 +157,8 @@ def draw_study_variance(
         components: how many components to show.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.6, 3.4), layout="constrained")
+    ax = ax or new_axes(4.6, 3.4)
     share = 100 * result.explained[:, layer, :components].mean(dim=0)
     numbers = range(1, len(share) + 1)
     ax.bar(numbers, share.tolist(), color=PURPLE, label="each")
@@ -188,10 +185,8 @@ def draw_length_comparison(
         layer: which layer.
         ax: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot as plt
 
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.8, 4.4), layout="constrained")
+    ax = ax or new_axes(4.8, 4.4)
     for comparison, marker in zip(comparisons, "o^sDvP", strict=False):
         name, colour, _, _ = _STYLES[comparison.model]
         ax.scatter(

@@ -7,8 +7,9 @@ from tauflow.data import catalog
 from tauflow.experiments import list_experiments, load_experiment
 from tauflow.experiments.spec.experiment import READY
 from tauflow.models import ModelFacts, model_facts
+from tauflow.plain_text import markdown_table
 
-from .output import print_markdown, print_table, say
+from .output import print_table, say
 
 _INPUTS, _NEURONS = 18, 64
 _SHORT = {"missing features": "missing", "one output per sequence": "one output"}
@@ -46,7 +47,8 @@ def _print_markdown(kind: str, facts: Sequence[ModelFacts]) -> None:
         (f"`{f.name}`", f.title, f.paper, f"{f.parameters:,}", ", ".join(f.takes) or "–")
         for f in facts
     ]
-    print_markdown(("name", kind, "published in", count, "takes"), rows, numbers=(3,))
+    for line in markdown_table(("name", kind, "published in", count, "takes"), rows, numbers=(3,)):
+        say(line)
 
 
 def _short(facts: ModelFacts) -> str:

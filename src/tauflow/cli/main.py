@@ -150,8 +150,7 @@ def run(
     """Train one model on one data set, or on a CSV file of your own, and write a report."""
     from dataclasses import replace
 
-    from tauflow.experiments.run.own_table import run_csv
-    from tauflow.experiments.run.stored_task import run_stored
+    from tauflow.experiments.report.page import write_run_report
     from tauflow.experiments.run.task import RECIPE, run_task
 
     from .options import key_values, one_source, table_options
@@ -159,14 +158,7 @@ def run(
 
     given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    common: dict[str, Any] = {
-        "hidden_size": hidden_size,
-        "options": key_values(option or []),
-        "recipe": replace(RECIPE, **changes),
-        "seed": seed,
-        "resume": resume,
-        "runs_dir": runs,
-    }
+    options = key_values(option or [])
     table = table_options(
         id=id,
         time=time,
@@ -182,17 +174,19 @@ def run(
         sort=sort or None,
         delimiter=delimiter,
     )
-    source = one_source(task, csv, table)
-    if isinstance(source, str):
-        print_run(run_task(source, model, **common))
-    elif isinstance(source, Path):
-        print_run(run_stored(source, model, **common))
-    else:
-        print_run(
-            run_csv(
-                *source, model, delimiter="," if delimiter is None else delimiter, say=say, **common
-            )
-        )
+    trained = run_task(
+        one_source(task, csv, table),
+        model,
+        hidden_size=hidden_size,
+        options=options,
+        recipe=replace(RECIPE, **changes),
+        seed=seed,
+        resume=resume,
+        runs_dir=runs,
+        say=say,
+    )
+    write_run_report(trained)
+    print_run(trained)
 
 
 @app.command()
@@ -215,6 +209,7 @@ def reproduce(
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
     from tauflow.experiments.report.page import write_grid_reports
+    from tauflow.experiments.run.job import Places
 
     from .lists import print_experiments
     from .options import seconds_or_none
@@ -235,7 +230,7 @@ def reproduce(
         say=say,
     )
     print_grid(grid)
-    print_reports(write_grid_reports(grid, results_dir=results, runs_dir=runs))
+    print_reports(write_grid_reports(grid, Places(results, runs)))
     end_with(grid.outcome)
 
 
@@ -264,7 +259,7 @@ def search(
     What is varied comes from --grid, --vary or both.
     """
     from tauflow.experiments import grid_search, load_experiment
-    from tauflow.experiments.spec.grid import load_grid
+    from tauflow.experiments.spec.load import load_grid
 
     from .found import print_search
     from .options import key_values, seconds_or_none
@@ -346,9 +341,11 @@ def show(
     runs: Runs = Path("runs"),
 ) -> None:
     """Look at a finished or stopped run, or at a table's results so far."""
+    from tauflow.experiments.run.job import Places
+
     from .show import show as show_it
 
-    show_it(what, epochs=epochs, results_dir=results, runs_dir=runs)
+    show_it(what, epochs=epochs, places=Places(results, runs))
 
 
 @app.command()

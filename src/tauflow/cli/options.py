@@ -8,6 +8,7 @@ from typing import Any
 
 from tauflow.data import DATASETS, TableOptions
 from tauflow.errors import ArgumentError
+from tauflow.experiments.run.task import CsvFile
 from tauflow.experiments.run.timespan import seconds_in
 
 _EXAMPLES = {"--option": "backbone_layers=2", "--vary": "recipe.lr=[0.001,0.01]"}
@@ -94,10 +95,8 @@ def _shell(*words: str) -> str:
     return shlex.join(("tauflow", "run", *words))
 
 
-def one_source(
-    task: str | None, csv: Path | None, said: dict[str, Any]
-) -> str | Path | tuple[Path, TableOptions]:
-    """Return the data set, its folder, or the file and what was said of its columns.
+def one_source(task: str | None, csv: Path | None, said: dict[str, Any]) -> str | Path | CsvFile:
+    """Return the data set, its folder, or the file with what was said of its columns.
 
     A name of the catalog goes before a folder of that name: ``./name`` is the folder.
 
@@ -128,4 +127,4 @@ def one_source(
             "tauflow run --csv visits.csv --id patient --time hours --target died"
         )
     columns = {name: value for name, value in said.items() if name != "delimiter"}
-    return csv, TableOptions(**columns)
+    return CsvFile(csv, TableOptions(**columns), said.get("delimiter", ","))

@@ -8,7 +8,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from tauflow.experiments.report import table
-from tauflow.experiments.report.page import RUN_HEADERS
+from tauflow.experiments.report.page import RUN_HEADERS, run_cells
 from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.schedule import Outcome
@@ -59,22 +59,6 @@ def print_table(
         say(caption)
 
 
-def print_markdown(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()
-) -> None:
-    """Print a table in Markdown.
-
-    Args:
-        headers: of the columns.
-        rows: their texts.
-        numbers: positions of the columns to align to the right.
-    """
-    right = set(numbers)
-    rule = ["---:" if position in right else "---" for position in range(len(headers))]
-    for row in (headers, rule, *rows):
-        say(f"| {' | '.join(row)} |")
-
-
 def print_grid(grid: Grid) -> None:
     """Print ours beside published."""
     print_table(
@@ -82,7 +66,7 @@ def print_grid(grid: Grid) -> None:
         [table.cells(entry) for entry in table.lines(grid)],
         title=grid.experiment.title,
         caption=table.caption(grid),
-        numbers=range(1, 6),
+        numbers=table.NUMBERS,
     )
 
 
@@ -97,12 +81,9 @@ def print_run(run: TaskRun) -> None:
 
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:
     """Print the scores of one run."""
-    scores = [table.show_number(value, record.metric) for value in (record.valid, record.test)]
-    rows = [[record.row, *scores, table.show_count(record.parameters)]]
-    rows += [[n, "–", table.show_number(value, record.metric), "0"] for n, value in baselines]
     print_table(
         RUN_HEADERS,
-        rows,
+        run_cells(record, baselines),
         title=f"{record.experiment}: {table.unit(record.metric)}",
         caption=(
             f"Weights of epoch {record.best_epoch} of {record.epochs}, seed {record.seed}, "

@@ -7,7 +7,7 @@ from typing import Any
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
 from tauflow.experiments.report.page import write_grid_reports
-from tauflow.experiments.run.job import RECORD_FILE
+from tauflow.experiments.run.job import RECORD_FILE, Places
 from tauflow.experiments.run.reproduce import other_lengths
 from tauflow.experiments.run.task import REPORT_FILE
 from tauflow.plain_json import read_json
@@ -18,32 +18,33 @@ from .output import print_grid, print_record, print_reports, print_table, say
 Epoch = Mapping[str, Any]
 
 
-def show(what: str, *, epochs: int | None, results_dir: Path, runs_dir: Path) -> None:
+def show(what: str, *, epochs: int | None, places: Places) -> None:
     """Print what is known of a run or of a table.
 
     Args:
-        what: a run's directory, its name below ``runs_dir``, or a table's name.
+        what: a run's directory, its name below ``places.runs``, or a table's name.
         epochs: for a table, the runs that were cut to so many epochs.
-        results_dir: folder of results.
-        runs_dir: folder of runs.
+        places: of results and runs.
 
     Raises:
         UnknownNameError: there is no such run or table.
         CheckpointError: a file of the run is damaged.
     """
-    for directory in (Path(what), runs_dir / what):
+    for directory in (Path(what), places.runs / what):
         if (directory / "run.json").is_file():
             _show_run(directory)
             return
     if what in list_experiments() or what.endswith(".toml"):
-        grid = collect(load_experiment(what), epochs=epochs, results_dir=results_dir, say=say)
+        grid = collect(load_experiment(what), epochs=epochs, results_dir=places.results, say=say)
         print_grid(grid)
-        for length in other_lengths(grid, results_dir):
+        for length in other_lengths(grid, places.results):
             say(f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}")
         if grid.records:
-            print_reports(write_grid_reports(grid, results_dir=results_dir, runs_dir=runs_dir))
+            print_reports(write_grid_reports(grid, places))
         return
-    runs = sorted(str(path.parent.relative_to(runs_dir)) for path in runs_dir.glob("*/*/run.json"))
+    runs = sorted(
+        str(path.parent.relative_to(places.runs)) for path in places.runs.glob("*/*/run.json")
+    )
     known = [*list_experiments(), *runs]
     raise UnknownNameError(
         f"there is no run or table {what!r}.{nearest(what, known)} Known: {', '.join(known)}."

@@ -1,11 +1,11 @@
 """Experiments as data: published tables, the runs that measure them again, and reports."""
 
-from .run.counts import parameter_counts
-from .run.grid_search import Point, Search, grid_search
 from .run.job import Job, run_one
 from .run.reproduce import Grid, collect, reproduce
 from .run.results import RunRecord
 from .run.schedule import Outcome
+from .run.search import Point, Search, grid_search
+from .spec.counts import parameter_counts
 from .spec.experiment import Experiment, Row
 from .spec.load import list_experiments, load_experiment
 

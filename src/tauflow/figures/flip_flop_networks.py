@@ -18,7 +18,7 @@ from tauflow.sequence import SequenceModule
 from .entry import Job
 
 
-class Setting(NamedTuple):
+class GridPoint(NamedTuple):
     """A point of the grid that the paper searches."""
 
     lr: float
@@ -66,7 +66,7 @@ class Network:
         return y  # type: ignore[no-any-return]
 
 
-def trained(job: Job, table: str, row: str, setting: Setting) -> Network:
+def trained(job: Job, table: str, row: str, setting: GridPoint) -> Network:
     """Return the network of a table's row, trained with one setting of the row's grid.
 
     A network that several figures show is trained once in a process; at size ``"small"`` it gets a
@@ -88,10 +88,10 @@ def trained(job: Job, table: str, row: str, setting: Setting) -> Network:
 
 
 @lru_cache(maxsize=16)
-def _train(table: str, row: str, setting: Setting, small: bool, seed: int) -> Network:
+def _train(table: str, row: str, setting: GridPoint, small: bool, seed: int) -> Network:
     started = time.perf_counter()
-    experiment = load_experiment(table)
-    job = job_of(experiment, experiment.row(row), seed, epochs=2 if small else None)
+    experiment = load_experiment(table).cut(2 if small else None)
+    job = job_of(experiment, experiment.row(row), seed)
     job = replace(job, recipe=replace(job.recipe, **setting._asdict()))
     if small:
         part = replace(job.part, options={**job.part.options, "sizes": [20, 10, 10]})

@@ -1,6 +1,6 @@
 """The gnODE paper beside fits of noise: the edge of chaos, spectra, capacity."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tauflow.analysis import (
     GATED_NETWORKS,
@@ -13,12 +13,10 @@ from tauflow.analysis import (
     draw_spectra,
     gating_spectrum,
 )
+from tauflow.draw.axes import figure_of
 
 from .entry import Job, PaperFigure, Result
 from .gnode_noise import GNODE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _TITLES = {"mgru": "mGRU", "gnode": "gnODE", "lem": "LEM"}
 
@@ -30,16 +28,14 @@ def _figure_4(job: Job) -> Result:
     with job.timed("solving"):
         curves = [critical_curve(RandomODE(layers=n, sigma_w=1.0), biases) for n in depths]
 
-    def draw() -> "Figure":
-        ax = draw_critical_curves(curves)
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        return figure
-
     arrays: dict[str, Any] = {"sigma_b": curves[0].sigma_b}
     arrays |= {f"sigma_w, L = {n}": curve.sigma_w for n, curve in zip(depths, curves, strict=True)}
     edges = {f"L = {n}": float(c.sigma_w[0]) for n, c in zip(depths, curves, strict=True)}
-    return Result(draw, arrays, findings={"critical scale of the weights without biases": edges})
+    return Result(
+        lambda: figure_of(draw_critical_curves(curves)),
+        arrays,
+        findings={"critical scale of the weights without biases": edges},
+    )
 
 
 def _figure_5(job: Job) -> Result:
@@ -56,9 +52,6 @@ def _figure_5(job: Job) -> Result:
                 for network in GATED_NETWORKS
             }
 
-    def draw() -> "Figure":
-        return draw_spectra(spectra)
-
     arrays = {
         f"{network}, {title.partition(',')[0]}": spectrum.eigenvalues
         for title, row in spectra.items()
@@ -69,7 +62,11 @@ def _figure_5(job: Job) -> Result:
         for title, row in spectra.items()
         for network, spectrum in row.items()
     }
-    return Result(draw, arrays, findings={"share of eigenvalues within 0.1 of zero": slow})
+    return Result(
+        lambda: draw_spectra(spectra),
+        arrays,
+        findings={"share of eigenvalues within 0.1 of zero": slow},
+    )
 
 
 def _capacity(job: Job) -> Result:
@@ -80,17 +77,16 @@ def _capacity(job: Job) -> Result:
         with job.timed(f"N = {neurons}"):
             curves.append(capacity_curve(neurons, trials=count, patterns="sequence", seed=job.seed))
 
-    def draw() -> "Figure":
-        figure = draw_capacity(curves).get_figure(root=True)
-        assert figure is not None
-        return figure
-
     arrays: dict[str, Any] = {}
     for curve in curves:
         for name in ("patterns", "fraction", "error", "expected", "undecided"):
             arrays[f"N = {curve.neurons} {name}"] = getattr(curve, name)
     found = {f"N = {curve.neurons}": curve.capacity for curve in curves}
-    return Result(draw, arrays, findings={"capacity over N (theory: 2)": found})
+    return Result(
+        lambda: figure_of(draw_capacity(curves)),
+        arrays,
+        findings={"capacity over N (theory: 2)": found},
+    )
 
 
 ENTRIES = (

@@ -27,10 +27,11 @@ from tauflow.analysis import (
     flow_field,
     principal_components,
 )
+from tauflow.draw.axes import figure_of
 from tauflow.draw.palette import BLUE, INK, ORANGE
 
 from .entry import Job, PaperFigure, Result, Table
-from .flip_flop_networks import Setting, trained
+from .flip_flop_networks import GridPoint, trained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ class Plane(NamedTuple):
     outline: Tensor
 
 
-_TWO_NEURONS = Setting(1e-3, 1e-3, 10)
+_TWO_NEURONS = GridPoint(1e-3, 1e-3, 10)
 __PULSES = {  # the title of a panel, and the range of the outputs to show
     "points": ("four points", 1.6),
     "square": ("square", 1.6),
@@ -214,11 +215,11 @@ def _draw_traces(parts: tuple[str, ...], arrays: dict[str, Any]) -> "Figure":
 # --- fixed points of six neurons -------------------------------------------------------------
 
 _SIX_NEURONS = {  # rows of gnode-figure-1
-    "RNN": ("rnn-6", Setting(1e-2, 1e-3, 100)),
-    "mGRU": ("mgru-6", Setting(1e-2, 1e-3, 10)),
-    "GRU": ("gru-6", Setting(1e-2, 1e-3, 10)),
-    "nODE": ("node-6", Setting(1e-3, 1e-3, 100)),
-    "gnODE": ("gnode-6", Setting(1e-2, 1e-3, 10)),
+    "RNN": ("rnn-6", GridPoint(1e-2, 1e-3, 100)),
+    "mGRU": ("mgru-6", GridPoint(1e-2, 1e-3, 10)),
+    "GRU": ("gru-6", GridPoint(1e-2, 1e-3, 10)),
+    "nODE": ("node-6", GridPoint(1e-3, 1e-3, 100)),
+    "gnODE": ("gnode-6", GridPoint(1e-2, 1e-3, 10)),
 }
 _PUBLISHED = {  # median, first and third quartile, Table 2 (b)
     "RNN": (2.750, -0.768, 4.703),
@@ -276,16 +277,14 @@ def _abscissas(job: Job) -> Result:
 def _draw_abscissas(found: dict[str, FixedPoints]) -> "Figure":
     ax = draw_abscissas(found)
     ax.set_ylabel("spectral abscissa (1/s)")
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
+    return figure_of(ax)
 
 
 # --- principal components --------------------------------------------------------------------
 
 
 def _components(job: Job) -> Result:
-    network = trained(job, "gnode-figure-6", "rnn-hidden-size-18", Setting(1e-2, 1e-1, 100))
+    network = trained(job, "gnode-figure-6", "rnn-hidden-size-18", GridPoint(1e-2, 1e-1, 100))
     states = network.states
     axes = principal_components(states)
     found = find_fixed_points(

@@ -14,9 +14,10 @@ from tauflow.analysis import (
     noise_sweep,
 )
 from tauflow.data.catalog import load_task
+from tauflow.draw.axes import letters, panels
+from tauflow.draw.legends import one_legend
 
 from .entry import Job, PaperFigure, Result, Table
-from .layout import letters, one_legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

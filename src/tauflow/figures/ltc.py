@@ -17,10 +17,10 @@ from tauflow.analysis import (
     draw_round_trip,
     round_trip,
 )
+from tauflow.draw.axes import letters, panels
 from tauflow.sequence import LTC
 
 from .entry import Job, PaperFigure, Result, Table
-from .layout import letters, panels
 from .ltc_lengths import LTC as PAPER
 
 if TYPE_CHECKING:
@@ -53,16 +53,13 @@ def _figure_2(job: Job) -> Result:
     with job.timed("solving"):
         trip = round_trip(flow, torch.randn(16, 8, dtype=torch.float64), 4.0, steps=steps)
 
-    def draw() -> "Figure":
-        return draw_round_trip(trip)
-
     names = ("t", "truth", "forward", "oracle", "backward", "forward_error", "local_error")
     arrays = {name: getattr(trip, name) for name in (*names, "backward_error")}
     findings = {
         "error at the end, forwards": float(trip.forward_error[-1]),
         "error at the start, backwards": float(trip.backward_error[0]),
     }
-    return Result(draw, arrays, findings=findings)
+    return Result(lambda: draw_round_trip(trip), arrays, findings=findings)
 
 
 def _table_1(job: Job) -> Result:
@@ -81,9 +78,6 @@ def _table_1(job: Job) -> Result:
         for row in ([getattr(cost, name) for name in _COSTS] for cost in group)
     ]
 
-    def draw() -> "Figure":
-        return draw_gradient_methods(groups)
-
     fixed, _, adjoint = groups[-1]
     findings = {
         "longest solve, memory of BPTT over that of the adjoint method": fixed.saved_bytes
@@ -92,7 +86,9 @@ def _table_1(job: Job) -> Result:
         / groups[-1][1].backward_error,
     }
     table = Table([name.replace("_", " ") for name in _COSTS], rows)
-    return Result(draw, table=table, markdown=True, findings=findings)
+    return Result(
+        lambda: draw_gradient_methods(groups), table=table, markdown=True, findings=findings
+    )
 
 
 def _bounds(job: Job) -> Result:
@@ -105,14 +101,11 @@ def _bounds(job: Job) -> Result:
         certificate = certify_ltc(network, x, dt=gaps)
     bounds = certificate.bounds
 
-    def draw() -> "Figure":
-        return draw_certificate(certificate)
-
     arrays = {name: getattr(bounds, name).detach() for name in ("tau_low", "tau_high")}
     arrays |= {name: getattr(bounds, name).detach() for name in ("state_low", "state_high")}
     arrays |= {"tau": certificate.tau.detach(), "states": certificate.states.detach()}
     findings = {"all bounds hold": certificate.holds, "proven for any input": certificate.proven}
-    return Result(draw, arrays, findings=findings)
+    return Result(lambda: draw_certificate(certificate), arrays, findings=findings)
 
 
 def _theorem_3(job: Job) -> Result:

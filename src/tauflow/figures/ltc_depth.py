@@ -1,7 +1,6 @@
 """Table 2 of the LTC paper: how many points a solver puts out for each sample of its input."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from tauflow.analysis import (
     RELEASED_ACTIVATIONS,
@@ -14,9 +13,6 @@ from tauflow.analysis.random_networks import MODELS
 
 from .entry import Job, PaperFigure, Result, Table
 from .ltc_lengths import LAWS, LTC
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ACTIVATIONS = {"tanh": "tanh", "sigmoid": "sigmoid", "ReLU": "relu", "Hard-tanh": "hardtanh"}
 _PUBLISHED = {
@@ -52,16 +48,15 @@ def _depths(job: Job) -> Result:
         name: dict(zip(_MODELS.values(), row, strict=True)) for name, row in _PUBLISHED.items()
     }
 
-    def draw() -> "Figure":
-        return draw_depths(found, published)
-
     deepest = found["Hard-tanh"]["LTC"]
     findings = {
         f"LTC with Hard-tanh, median [quartiles], {way}": f"{depth.median:.3g} "
         f"[{depth.low:.3g}, {depth.high:.3g}]"
         for way, depth in deepest.items()
     }
-    return Result(draw, table=_table(found), markdown=True, findings=findings)
+    return Result(
+        lambda: draw_depths(found, published), table=_table(found), markdown=True, findings=findings
+    )
 
 
 def _table(found: dict[str, dict[str, dict[str, DepthSummary]]]) -> Table:

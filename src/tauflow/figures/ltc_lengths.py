@@ -18,9 +18,10 @@ from tauflow.analysis import (
     trajectory_lengths,
 )
 from tauflow.analysis.random_networks import MODELS
+from tauflow.draw.axes import letters, panels
+from tauflow.draw.legends import one_legend
 
 from .entry import Job, PaperFigure, Result, Table
-from .layout import letters, one_legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,28 +40,22 @@ _FEWER = "Fewer random networks for each box; the paper does not say how many it
 
 def _figure_1(job: Job) -> Result:
     law = NetworkLaw(width=job.choose("width", full=100, small=25), activation="tanh")
-    with job.timed("solving"):
-        results = [trajectory_lengths(model, law, tries=1, seed=job.seed) for model in MODELS]
+    results = _one_of_each(job, law)
     lengths = {result.model: float(result.lengths[0, -1]) for result in results}
-
-    def draw() -> "Figure":
-        return draw_latent_trajectories(results)
-
     findings = {"length of the input": results[0].input_length, "lengths": lengths}
-    return Result(draw, _examples(results), findings=findings)
+    return Result(lambda: draw_latent_trajectories(results), _examples(results), findings=findings)
 
 
 def _figure_3(job: Job) -> Result:
     layers = job.choose("layers", full=4, small=2)
-    law = NetworkLaw(width=25, layers=layers, activation="hardtanh")
+    results = _one_of_each(job, NetworkLaw(width=25, layers=layers, activation="hardtanh"))
+    findings = {"lengths, layer by layer": {r.model: r.lengths[0].tolist() for r in results}}
+    return Result(lambda: draw_layer_trajectories(results), _examples(results), findings=findings)
+
+
+def _one_of_each(job: Job, law: NetworkLaw, tries: int = 1) -> list[TrajectoryLengths]:
     with job.timed("solving"):
-        results = [trajectory_lengths(model, law, tries=1, seed=job.seed) for model in MODELS]
-
-    def draw() -> "Figure":
-        return draw_layer_trajectories(results)
-
-    lengths = {result.model: result.lengths[0].tolist() for result in results}
-    return Result(draw, _examples(results), findings={"lengths, layer by layer": lengths})
+        return [trajectory_lengths(model, law, tries=tries, seed=job.seed) for model in MODELS]
 
 
 def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
@@ -72,16 +67,13 @@ def _examples(results: Sequence[TrajectoryLengths]) -> dict[str, Any]:
 
 
 def _figure_4(job: Job) -> Result:
-    tries = job.choose("networks", full=20, small=1)
-    layers = job.choose("layers", full=4, small=2)
-    widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
-    scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
+    tries, layers, widths, scales = _ranges(job)
     wanted: dict[str, tuple[str, Sequence[int], str, int]] = {
-        "layers, Hard-tanh": ("layers", (layers,), "identity", 10),
+        "layers, Hard-tanh": ("layers", layers, "identity", 10),
         "weight scale, tanh": ("weight_variance", scales, "tanh", 25),
         "width, ReLU": ("width", widths, "relu", 25),
         "width, Hard-tanh": ("width", widths, "identity", 25),
-        "layers, sigmoid": ("layers", (layers,), "sigmoid", 25),
+        "layers, sigmoid": ("layers", layers, "sigmoid", 25),
     }
     studies = {}
     for name, (vary, values, activation, width) in wanted.items():
@@ -101,10 +93,7 @@ def _figure_4(job: Job) -> Result:
 
 
 def _figure_5(job: Job) -> Result:
-    tries = job.choose("networks", full=20, small=1)
-    layers = job.choose("layers", full=4, small=2)
-    widths = job.choose("widths", full=(10, 25, 50, 100), small=(5, 10))
-    scales = job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4))
+    tries, layers, widths, scales = _ranges(job)
     # formulas of several steps, Adams and backward, for MATLAB's ode113 and ode23tb
     several = ("lsoda", "bdf") if importlib.util.find_spec("scipy") else ()
     solvers = job.choose("solvers", full=("ode23", "ode45", *several), small=("ode23", "ode45"))
@@ -112,7 +101,7 @@ def _figure_5(job: Job) -> Result:
         "solver": ("solver", solvers, min(tries, 5)),
         "width": ("width", widths, tries),
         "weight scale": ("weight_variance", scales, tries),
-        "layers": ("layers", (layers,), tries),
+        "layers": ("layers", layers, tries),
     }
     studies = {}
     for name, (vary, values, count) in wanted.items():
@@ -133,6 +122,16 @@ def _figure_5(job: Job) -> Result:
 
     findings = {"variance explained by two components": float(shares[:2].sum())}
     return Result(draw, {"variance explained": shares}, _lengths_table(studies), findings=findings)
+
+
+def _ranges(job: Job) -> tuple[int, tuple[int], tuple[int, ...], tuple[int, ...]]:
+    """Return how many networks, and the layers, widths and weight scales that are varied."""
+    return (
+        job.choose("networks", full=20, small=1),
+        (job.choose("layers", full=4, small=2),),
+        job.choose("widths", full=(10, 25, 50, 100), small=(5, 10)),
+        job.choose("weight_variances", full=(1, 2, 4, 8, 16, 32), small=(1, 4)),
+    )
 
 
 def _lengths_table(studies: Mapping[str, LengthStudy]) -> Table:
@@ -166,8 +165,7 @@ def _longest(studies: Mapping[str, LengthStudy]) -> dict[str, Any]:
 def _bounds(job: Job) -> Result:
     tries = job.choose("networks", full=40, small=3)
     law = NetworkLaw(layers=1, activation="hardtanh", weight_law="paper", tau_law="paper")
-    with job.timed("solving"):
-        results = [trajectory_lengths(model, law, tries=tries, seed=job.seed) for model in MODELS]
+    results = _one_of_each(job, law, tries)
     shown = {
         "Theorems 4 and 5, AAAI": [compare_with_bounds(result) for result in results],
         "released code": [compare_with_bounds(r, statement="released") for r in results],

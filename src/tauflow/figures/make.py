@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tauflow.checks import one_of
 from tauflow.draw.palette import styled
 from tauflow.errors import ArgumentError
+from tauflow.plain_text import markdown_table as markdown_rows
 from tauflow.tensorfile import write_atomically
 
 from .catalog import find_figure
@@ -106,12 +107,10 @@ def markdown_table(table: Table) -> str:
         bool(table.rows) and all(isinstance(row[at], int | float) for row in table.rows)
         for at in shown
     ]
-    lines = [
-        [table.columns[at] for at in shown],
-        ["---:" if number else "---" for number in numeric],
-        *([_text(row[at]) for at in shown] for row in table.rows),
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    rows = [[_text(row[at]) for at in shown] for row in table.rows]
+    numbers = [place for place, number in enumerate(numeric) if number]
+    headers = [table.columns[at] for at in shown]
+    return "\n".join(markdown_rows(headers, rows, numbers)) + "\n"
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The ODE-LSTM paper: how errors flow back through time, and what surface the loss has."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,11 @@ from tauflow.analysis import (
     loss_surface,
 )
 from tauflow.data.synthetic.xor import draw_streams, encode_events
+from tauflow.draw.axes import figure_of
 from tauflow.models import SequenceModel
 from tauflow.sequence import build
 
 from .entry import Job, PaperFigure, Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER = (
     'Lechner & Hasani 2020, "Learning long-term dependencies in irregularly-sampled time series"'
@@ -37,14 +35,13 @@ def _figure_1(job: Job) -> Result:
         with job.timed(title):
             flows[title] = gradient_flow(build(name, 2, neurons), x, dt=gaps)
 
-    def draw() -> "Figure":
-        figure = draw_gradient_flow(flows).get_figure(root=True)
-        assert figure is not None
-        return figure
-
     left = {title: float(flow.error_norm[:, 0].log().mean().exp()) for title, flow in flows.items()}
     arrays = {title: flow.error_norm.float() for title, flow in flows.items()}
-    return Result(draw, arrays, findings={f"what is left of an error {steps} steps back": left})
+    return Result(
+        lambda: figure_of(draw_gradient_flow(flows)),
+        arrays,
+        findings={f"what is left of an error {steps} steps back": left},
+    )
 
 
 def _figure_3(job: Job) -> Result:
@@ -72,13 +69,14 @@ def _figure_3(job: Job) -> Result:
                 SequenceModel(rnn, 1), loss, points=points, seed=job.seed
             )
 
-    def draw() -> "Figure":
-        return draw_loss_surfaces(surfaces)
-
     arrays = {f"{title} loss": surface.loss for title, surface in surfaces.items()}
     arrays["alpha"] = arrays["beta"] = surfaces["ODE-RNN"].alpha
     relief = {title: surface.relief for title, surface in surfaces.items()}
-    return Result(draw, arrays, findings={"standard deviation of the loss": relief})
+    return Result(
+        lambda: draw_loss_surfaces(surfaces),
+        arrays,
+        findings={"standard deviation of the loss": relief},
+    )
 
 
 ENTRIES = (

@@ -1,13 +1,13 @@
 """Models made of sequence modules, and models that are more than a cell."""
 
 from .base import AbstractWholeModel
-from .catalog import WHOLE_MODELS, WholeModelEntry, model_entry
 from .convolutional import ConvolutionalHead, ConvolutionalSequenceModel
 from .driving import DRIVING_MODELS, driving_model
 from .embedding import TokenEmbedding
 from .facts import ModelFacts, model_facts
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
+from .registry import WHOLE_MODELS, WholeModelEntry, model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
 from .transformer import Transformer

@@ -1,15 +1,15 @@
 """What each catalogued model is and takes, as its class and a built example say."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from tauflow.cells.catalog import MODELS
+from tauflow.cells.catalog import MODELS, ModelEntry
 
-from .catalog import WHOLE_MODELS, WholeModelEntry
 from .driving import DRIVING_IMAGE
+from .registry import WHOLE_MODELS, WholeModelEntry, entry_of
 
 
 @dataclass(frozen=True)
@@ -45,39 +45,28 @@ def model_facts(
         hidden_size: neurons N.
     """
     with torch.random.fork_rng(devices=[]):
-        cells = []
-        for entry in MODELS.values():
-            cell = entry.build(input_size, hidden_size)
-            takes = _words(
-                {
-                    "gaps": cell.uses_dt,
-                    "missing features": cell.uses_observed,
-                    "wiring": cell.takes_wiring,
-                }
-            )
-            cells.append(ModelFacts(entry.name, entry.title, entry.paper, _count(cell), takes))
-        return tuple(cells), tuple(
-            _whole(entry, input_size, hidden_size) for entry in WHOLE_MODELS.values()
+        cells, whole = (
+            tuple(_facts(entry, input_size, hidden_size) for entry in catalog.values())
+            for catalog in (MODELS, WHOLE_MODELS)
         )
+    return cells, whole
 
 
-def _whole(entry: WholeModelEntry, input_size: int, hidden_size: int) -> ModelFacts:
-    kind = entry.model
-    model = entry.build(DRIVING_IMAGE if kind.takes_images else input_size, hidden_size)
-    takes = _words(
-        {
-            "images of " + " × ".join(map(str, DRIVING_IMAGE)): kind.takes_images,
-            "gaps": kind.uses_dt,
-            "missing features": kind.uses_observed,
-            "one output per sequence": not kind.every_step,
-        }
-    )
-    return ModelFacts(entry.name, entry.title, entry.paper, _count(model), takes)
+def _facts(entry: ModelEntry | WholeModelEntry, input_size: int, hidden_size: int) -> ModelFacts:
+    images = "images" in entry_of(entry.name).reads
+    size: Any = DRIVING_IMAGE if images else input_size
+    model = entry.build(size, hidden_size)
+    words = {
+        "images of " + " × ".join(map(str, DRIVING_IMAGE)): images,
+        "gaps": model.uses_dt,
+        "missing features": model.uses_observed,
+        "wiring": getattr(model, "takes_wiring", False),
+        "one output per sequence": "every step" not in entry_of(entry.name).answers,
+    }
+    takes = tuple(word for word, holds in words.items() if holds)
+    return ModelFacts(entry.name, entry.title, entry.paper, parameter_count(model), takes)
 
 
-def _words(facts: Mapping[str, bool]) -> tuple[str, ...]:
-    return tuple(word for word, holds in facts.items() if holds)
-
-
-def _count(model: nn.Module) -> int:
+def parameter_count(model: nn.Module) -> int:
+    """Return how many trainable numbers a model has."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -17,7 +17,8 @@ from tauflow.data import DATASETS
 from tauflow.data.store import places
 from tauflow.errors import ArgumentError, ModelFileError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.job import build_model, job_of, load_part
+from tauflow.experiments.run.job import job_of, load_part
+from tauflow.models.specified import build_model
 from tauflow.training import read_checkpoint
 
 
@@ -100,7 +101,7 @@ def test_weights_of_a_run_say_what_they_are_and_how_they_are_used(call, table, t
         tauflow.load(last)
     experiment = load_experiment(str(table))
     row = experiment.row("gru")
-    model = build_model(row.model, load_part(row.part))
+    model = build_model(row.model, load_part(row.part).card)
     model.load_state_dict(safetensors.torch.load_file(best))
     model.load_state_dict(read_checkpoint(last).model)
     tauflow.save(model, tmp_path / "model.safetensors")

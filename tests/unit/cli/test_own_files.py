@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.experiments.run.own_table import run_csv
-from tauflow.experiments.run.task import RECIPE
+from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
 
 SAID = ["--csv", "visits.csv", "--id", "patient", "--time", "hours"]
 SHORT = ["--hidden-size", 8, "--batch-size", 16, "--lr", 0.03, "--epochs", 12]
@@ -185,6 +184,7 @@ def test_one_long_recording_is_cut_by_time(call, tmp_path, target):
 def test_the_same_run_from_python(visits, tmp_path):
     lines = []
     table = TableOptions("patient", "hours", "died", features=("a", "b"))
-    run = run_csv(visits, table, "gru", recipe=RECIPE, runs_dir=tmp_path / "r", say=lines.append)
+    file = CsvFile(visits, table)
+    run = run_task(file, "gru", recipe=RECIPE, runs_dir=tmp_path / "r", say=lines.append)
     assert lines[0].startswith("Task: classification")
     assert run.record.test > 0.8

@@ -5,9 +5,9 @@ import torch
 
 from tauflow.analysis import abscissa_quartiles, find_fixed_points
 from tauflow.figures import Job, find_figure
-from tauflow.figures.flip_flop_networks import Setting, trained
+from tauflow.figures.flip_flop_networks import GridPoint, trained
 
-SETTING = Setting(1e-2, 1e-3, 10)
+SETTING = GridPoint(1e-2, 1e-3, 10)
 
 
 def square(job):
@@ -33,7 +33,7 @@ def test_a_network_is_trained_once_and_the_same_for_the_same_seed():
 
 def test_pictured_velocities_are_those_of_a_small_step_of_the_network():
     result = find_figure("gnode-figure-10").compute(Job("small"))
-    network = trained(Job("small"), "gnode-figure-2", "gnode/ring", Setting(1e-3, 1e-3, 10))
+    network = trained(Job("small"), "gnode-figure-2", "gnode/ring", GridPoint(1e-3, 1e-3, 10))
     at = torch.as_tensor(result.arrays["ring_at"]).reshape(-1, 2)
     cell, view, gap = network.rnn.cells[0].double(), network.view, 1e-6
     start = view.lift(at)
@@ -64,7 +64,7 @@ def test_abscissas_and_what_counts_as_fixed_are_per_second():
     """A bin and a time constant last 10 ms; Kim et al. 2023, E.3 has 1/tau in the velocity."""
     result = find_figure("gnode-figure-7").compute(Job("small"))
     for name, row in (("RNN", "rnn-6"), ("gnODE", "gnode-6")):
-        setting = {"RNN": Setting(1e-2, 1e-3, 100), "gnODE": Setting(1e-2, 1e-3, 10)}[name]
+        setting = {"RNN": GridPoint(1e-2, 1e-3, 100), "gnODE": GridPoint(1e-2, 1e-3, 10)}[name]
         network = trained(Job("small"), "gnode-figure-1", row, setting)
         # per time constant: 0.01 per second are 1e-4 of these, 1 of these is 100 per second
         own = find_fixed_points(network.flow, network.states, starts=20, tolerance=1e-4)

@@ -9,11 +9,11 @@ from tauflow import CfC, SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.experiments.run.job import build_model
+from tauflow.experiments.report.page import write_run_report
 from tauflow.experiments.run.task import RECIPE, run_task
-from tauflow.experiments.spec.experiment import ModelSpec
 from tauflow.models import ConvolutionalSequenceModel, driving_model
 from tauflow.models.driving import DRIVING_WIRING
+from tauflow.models.specified import ModelSpec, build_model
 
 LAYERS = ((4, 5, 2), (6, 3, 2))
 
@@ -42,7 +42,7 @@ def images(*, per_step=True):
 
 def test_a_cell_gets_a_convolutional_head():
     data = images()
-    model = build_model(ModelSpec("cfc", 5, options={"backbone_units": 7}), data)
+    model = build_model(ModelSpec("cfc", 5, options={"backbone_units": 7}), data.card)
     assert isinstance(model, ConvolutionalSequenceModel)
     assert isinstance(model.rnn, CfC)
     y, h = model(data.test.x)
@@ -52,7 +52,7 @@ def test_a_cell_gets_a_convolutional_head():
 
 def test_the_entry_of_convolutional_models_takes_the_cell_as_an_option():
     model = build_model(
-        ModelSpec("convolutional", 5, options={"cell": "lstm"}), images(per_step=False)
+        ModelSpec("convolutional", 5, options={"cell": "lstm"}), images(per_step=False).card
     )
     y, _ = model(images().test.x)
     assert y.shape == (2, 2)
@@ -60,7 +60,7 @@ def test_the_entry_of_convolutional_models_takes_the_cell_as_an_option():
 
 def test_a_wiring_can_be_described():
     wiring = {"kind": "auto-ncp", "output_size": 2, "seed": 1}
-    model = build_model(ModelSpec("ltc", 9, options={"wiring": wiring}), images())
+    model = build_model(ModelSpec("ltc", 9, options={"wiring": wiring}), images().card)
     assert model.rnn.cell.hidden_size == 9
 
 
@@ -68,7 +68,7 @@ def test_the_published_network_is_a_choice_of_options():
     """But for a last layer of one weight; the head has the parameters of Table 3."""
     options = {"wiring": DRIVING_WIRING.to_dict()}
     data = load_task("lane-keeping", sizes=(1, 0, 1), steps=2)
-    model = build_model(ModelSpec("wired-cfc", 19, options=options), data)
+    model = build_model(ModelSpec("wired-cfc", 19, options=options), data.card)
     assert sum(p.numel() for p in model.head.parameters()) == 226_644
     published, batch = driving_model("cfc"), data.test
     shared = {k: v for k, v in model.state_dict().items() if not k.startswith("readout")}
@@ -91,19 +91,19 @@ def test_a_run_on_images_ends_with_a_report(tmp_path):
     )
     assert run.record.status == "done"
     assert [name for name, _ in run.baselines] == ["training mean"]
-    page = run.report.read_text(encoding="utf-8")
+    page = write_run_report(run).read_text(encoding="utf-8")
     assert "GRU on Lane keeping" in page
     assert page.count("data:image/svg+xml;base64,") == 2
 
 
 def test_what_does_not_take_images_is_refused():
     with pytest.raises(ArgumentError, match=r"own has images, .*'transformer' takes features"):
-        build_model(ModelSpec("transformer", 4), images())
+        build_model(ModelSpec("transformer", 4), images().card)
     with pytest.raises(OptionError, match="readout of their own"):
-        build_model(ModelSpec("cfc", 4, head_init="keras"), images())
+        build_model(ModelSpec("cfc", 4, head_init="keras"), images().card)
     with pytest.raises(OptionError, match="'gru' is a cell itself; leave out the option 'cell'"):
-        build_model(ModelSpec("gru", 4, options={"cell": "lstm"}), images())
+        build_model(ModelSpec("gru", 4, options={"cell": "lstm"}), images().card)
     with pytest.raises(OptionError, match="'own' has images; leave them out"):
-        build_model(ModelSpec("gru", 4, embedding_size=3), images())
+        build_model(ModelSpec("gru", 4, embedding_size=3), images().card)
     with pytest.raises(OptionError, match=r"no option 'append'\. Did you mean 'append_dt'"):
-        build_model(ModelSpec("gru", 4, options={"append": True}), images())
+        build_model(ModelSpec("gru", 4, options={"append": True}), images().card)

@@ -7,8 +7,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.xor import XOR_DENSE
 from tauflow.errors import OptionError
-from tauflow.experiments.run.job import build_model
-from tauflow.experiments.spec.experiment import ModelSpec
+from tauflow.models.specified import ModelSpec, build_model
 from tauflow.training import Recipe, train
 
 CARD = replace(XOR_DENSE, name="words", vocabulary=9, sizes=(8, 0, 8))
@@ -21,7 +20,7 @@ def words():
 
 
 def test_tokens_are_embedded_and_learned_from():
-    model = build_model(ModelSpec("cfc", 4, embedding_size=6, embedding_dropout=0.1), words())
+    model = build_model(ModelSpec("cfc", 4, embedding_size=6, embedding_dropout=0.1), words().card)
     assert (model.rnn.input_size, model.embedding.table.weight.shape) == (6, (9, 6))
     before = model.embedding.table.weight.clone()
     data = words()
@@ -39,11 +38,11 @@ def test_tokens_are_embedded_and_learned_from():
 
 
 def test_a_vector_is_as_long_as_the_state_unless_said_otherwise():
-    assert build_model(ModelSpec("cfc", 4), words()).rnn.input_size == 4
+    assert build_model(ModelSpec("cfc", 4), words().card).rnn.input_size == 4
 
 
 def test_features_are_not_embedded():
     data = replace(words(), card=XOR_DENSE)
-    assert build_model(ModelSpec("cfc", 4), data).embedding is None
+    assert build_model(ModelSpec("cfc", 4), data.card).embedding is None
     with pytest.raises(OptionError, match="are for data sets of tokens, and 'xor-dense' has feat"):
-        build_model(ModelSpec("cfc", 4, embedding_size=6), data)
+        build_model(ModelSpec("cfc", 4, embedding_size=6), data.card)

@@ -1,30 +1,27 @@
-"""Reports: a table in Markdown, and a self-contained HTML page with curves and predictions."""
+"""Reports on a table and on a single run: Markdown, and HTML with curves and predictions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tauflow.data.card import DatasetCard
 from tauflow.errors import TauflowError
-from tauflow.experiments.run.job import job_of, load_part
+from tauflow.experiments.run.job import Places, load_part
 from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import RunRecord, describe
+from tauflow.experiments.run.task import TaskRun
 from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Row
-from tauflow.plain_text import visible
-from tauflow.tensorfile import write_atomically
+from tauflow.models.registry import entry_of
+from tauflow.plain_text import markdown_table
 from tauflow.training.metrics import METRICS
 
 from . import table
-from .pictures import Curves, Picture, learning_curves, predictions
+from .document import Pairs, environment_of, measured_with, render, write
+from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions
 from .samples import sample, trained_model
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-Pairs = list[tuple[str, str]]
+RUN_HEADERS = ("model", "validation", "test", "parameters")
 
 
 @dataclass(frozen=True)
@@ -75,51 +72,38 @@ class Page:
     failures: Sequence[str] = ()
 
 
-def write_grid_reports(
-    grid: Grid, *, results_dir: Path, runs_dir: Path, data_dir: Path | None = None
-) -> tuple[Path, Path]:
-    """Write a table's reports into ``results_dir``.
+def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
+    """Write a table's reports into the folder of results.
 
     Args:
         grid: what was found.
-        results_dir: where the reports go.
-        runs_dir: where checkpoints lie, from which sample predictions are made.
-        data_dir: folder of the data files.
+        places: of results; of runs, from whose checkpoints sample predictions are made; of data.
 
     Returns:
         Paths of the Markdown and of the HTML file.
     """
-    results_dir.mkdir(parents=True, exist_ok=True)
-    markdown = results_dir / f"{grid.stem}.md"
-    write_atomically(markdown, visible(grid_markdown(grid)).encode())
-    html = results_dir / f"{grid.stem}.html"
-    write_page(_grid_page(grid, runs_dir, data_dir), html)
-    return markdown, html
+    places.results.mkdir(parents=True, exist_ok=True)
+    page = _grid_page(grid, places)
+    return (
+        write(places.results / f"{grid.stem}.md", grid_markdown(grid)),
+        write_page(page, places.results / f"{grid.stem}.html"),
+    )
 
 
 def grid_markdown(grid: Grid) -> str:
     """Return the table in Markdown, with caption, notes and environment."""
     experiment, entries = grid.experiment, table.lines(grid)
     lines = [f"# {experiment.title}", "", experiment.source, ""]
-    aligned = ["---" if i in (0, 6) else "---:" for i in range(len(table.HEADERS))]
-    rows = [table.HEADERS, aligned, *(table.cells(entry) for entry in entries)]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    lines += markdown_table(table.HEADERS, map(table.cells, entries), table.NUMBERS)
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]
-    environment = ", ".join(f"{key} {value}" for key, value in environment_of(grid.records))
-    return (
-        "\n".join([*lines, "", f"Measured with {environment}." if environment else ""]).rstrip()
-        + "\n"
-    )
+    return "\n".join([*lines, "", measured_with(grid.records)]).rstrip() + "\n"
 
 
-def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
+def _grid_page(grid: Grid, places: Places) -> Page:
     experiment = grid.experiment
-    rows = [row for row in experiment.rows if grid.of(row)]
-    pictures = [_part_curves(grid, same) for same in _by_part(rows)]
-    if rows:
-        pictures += _grid_samples(grid, rows, runs_dir, data_dir)
+    runs = [(row, found) for row in experiment.rows if (found := grid.of(row))]
     kinds = {True: "ours", False: "absent"}
     return Page(
         title=experiment.title,
@@ -129,61 +113,37 @@ def _grid_page(grid: Grid, runs_dir: Path, data_dir: Path | None) -> Page:
             PageRow(table.cells(entry), entry.note, kinds[bool(grid.of(row))])
             for row, entry in zip(experiment.rows, table.lines(grid), strict=True)
         ],
-        numbers=range(1, 6),
+        numbers=table.NUMBERS,
         caption=table.caption(grid),
-        configurations=[(table.title(row), _settings(grid.of(row)[0].config)) for row in rows],
+        configurations=[(table.title(row), _settings(found[0].config)) for row, found in runs],
         environment=environment_of(grid.records),
-        pictures=pictures,
+        pictures=[*curves_of_parts(runs), *_grid_samples(grid, runs, places)],
         notes=experiment.notes,
         failures=[describe(record) for record in grid.failures],
     )
 
 
-def _by_part(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each part, which share data and metric."""
-    parts: dict[str, list[Row]] = {}
-    for row in rows:
-        parts.setdefault(row.part.name, []).append(row)
-    return list(parts.values())
-
-
-def _part_curves(grid: Grid, rows: Sequence[Row]) -> Picture:
-    panels = [
-        Curves(row.title, grid.of(row), level=row.published.mean, spread=row.published.std)
-        for row in rows
-    ]
-    picture = learning_curves(panels, rows[0].metric)
-    part = rows[0].part.name
-    return replace(picture, title=f"{picture.title}, {part}") if part else picture
-
-
 def _grid_samples(
-    grid: Grid, rows: Sequence[Row], runs_dir: Path, data_dir: Path | None
+    grid: Grid, runs: Sequence[tuple[Row, Sequence[RunRecord]]], places: Places
 ) -> list[Picture]:
     """Draw predictions of the best run whose weights are still there."""
-    records = [record for row in rows for record in grid.of(row) if record.test is not None]
-    best_first = sorted(records, key=_worse)
-    for record in best_first:
-        row = grid.experiment.row(record.row)
-        job = job_of(
-            grid.experiment, row, record.seed, epochs=grid.epochs, setting=grid.setting(row)
-        )
-        directory = job.directory(runs_dir)
+    scored = [(row, record) for row, found in runs for record in found if record.test is not None]
+    for row, record in sorted(scored, key=lambda pair: _worse(pair[1])):
+        job = grid.job(row, record.seed)
+        directory = job.directory(places.runs)
         if not directory.is_dir():
             continue
         try:  # a report must not fail for want of its last picture
-            data = load_part(row.part, data_dir)
+            data = load_part(row.part, places.data)
             model = trained_model(job, data, directory)
         except (TauflowError, RuntimeError):
             continue
         samples = [] if model is None else sample(model, data)
         if not samples:
             return []
-        drawn = predictions(
-            samples, feature_names(data.card, len(samples[0].truth)), data.card.time_unit
-        )
+        drawn = predictions(samples, data.card)
         caption = f"{table.title(row)}, seed {record.seed}, on sequences it was not trained on."
-        return [Picture(drawn.title, caption, drawn.uri)]
+        return [replace(drawn, caption=caption)]
     return []
 
 
@@ -193,29 +153,9 @@ def _worse(record: RunRecord) -> float:
     return -score if METRICS[record.metric].higher_is_better else score
 
 
-def feature_names(card: DatasetCard, count: int) -> list[str]:
-    """Return the names of the first target features; numbers for a data set that names none."""
-    return list(card.targets[:count]) or [f"feature {number}" for number in range(count)]
-
-
-def write_page(page: Page, path: Path) -> None:
-    """Write a report as one HTML file that needs nothing else."""
-    write_atomically(path, visible(template("report.html.j2").render(page=page)).encode())
-
-
-@cache
-def template(name: str) -> "Template":
-    """Return one of the packaged templates."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tauflow.experiments.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
+def write_page(page: Page, path: Path) -> Path:
+    """Write a report as one HTML file that needs nothing else; return its path."""
+    return write(path, render("report.html.j2", page=page))
 
 
 def _settings(config: Mapping[str, Any]) -> Pairs:
@@ -232,27 +172,35 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
     return pairs
 
 
-def environment_of(records: Sequence[RunRecord]) -> Pairs:
-    """Say where runs were made; several values of one fact are all named."""
-    facts: dict[str, list[str]] = {}
-    for record in records:
-        cores, threads = record.machine.get("cores"), record.machine.get("threads")
-        found = {
-            "tauflow": record.versions.get("tauflow"),
-            "revision": record.commit,
-            "PyTorch": record.versions.get("torch"),
-            "NumPy": record.versions.get("numpy"),
-            "Python": record.versions.get("python"),
-            "processor": record.machine.get("cpu"),
-            "cores": None if cores is None else f"{cores}, {threads} used by a run",
-            "platform": record.machine.get("platform"),
-            "date": record.started[:10],
-        }
-        for key, value in found.items():
-            values = facts.setdefault(key, [])
-            if value and str(value) not in values:
-                values.append(str(value))
-    return [(key, "; ".join(values)) for key, values in facts.items() if values]
+def write_run_report(run: TaskRun) -> Path:
+    """Write the report of a single run into its directory; return its path."""
+    record, card = run.record, run.data.card
+    name, level = run.baselines[0] if run.baselines else ("", None)
+    panel = Curves("", [record], level=level, level_name=name)
+    samples = sample(run.model, run.data)
+    page = run_page(
+        record,
+        title=f"{entry_of(record.row).title} on {card.title}",
+        source=f"Data: {card.source}",
+        baselines=run.baselines,
+        pictures=[
+            *([predictions(samples, card)] if samples else []),
+            learning_curves([panel], record.metric),
+        ],
+        notes=(*run.remarks, *card.notes) if run.data.table is not None else (),
+    )
+    return write_page(page, run.report)
+
+
+def run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:
+    """Return the cells of a run and of trivial predictions, in the order of :data:`RUN_HEADERS`."""
+
+    def shown(value: float | None) -> str:
+        return table.show_number(value, record.metric)
+
+    count = table.show_count(record.parameters)
+    ours = [record.row, shown(record.valid), shown(record.test), count]
+    return [ours, *([name, "–", shown(value), "0"] for name, value in baselines)]
 
 
 def run_page(
@@ -275,18 +223,12 @@ def run_page(
         notes: what a reader must know.
     """
     metric = record.metric
-    ours = [
-        record.row,
-        *(table.show_number(value, metric) for value in (record.valid, record.test)),
-        table.show_count(record.parameters),
-    ]
-    rows = [PageRow(ours, kind="ours")]
-    rows += [PageRow([n, "–", table.show_number(v, metric), "0"]) for n, v in baselines]
+    ours, *others = run_cells(record, baselines)
     return Page(
         title=title,
         source=source,
         headers=RUN_HEADERS,
-        rows=rows,
+        rows=[PageRow(ours, kind="ours"), *map(PageRow, others)],
         numbers=range(1, 4),
         caption=f"{table.unit(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
@@ -301,6 +243,3 @@ def run_page(
         pictures=pictures,
         notes=notes,
     )
-
-
-RUN_HEADERS = ("model", "validation", "test", "parameters")

@@ -1,25 +1,25 @@
 """The pictures of a report, as SVG that an HTML page can hold."""
 
-import base64
-import io
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from tauflow.draw.palette import BLUE, GREY, INK, ORANGE, styled
+from tauflow.data.card import DatasetCard
+from tauflow.draw.axes import log_axis, used
+from tauflow.draw.canvas import canvas_of, uri_of
+from tauflow.draw.legends import shared_legend
+from tauflow.draw.palette import BLUE, GREY, INK, ORANGE
 from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.spec.experiment import Row
 from tauflow.plain_text import visible
 from tauflow.training.metrics import METRICS
 
 from .samples import Sample
-from .table import FRACTIONS, unit
+from .table import scale_of, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure as Canvas
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,12 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
     size = (9.6, 3.4) if len(panels) == 1 else (9.6, 2.7 * rows)
     with canvas_of(size) as canvas:
         grid = canvas.subplots(rows, columns, squeeze=False, sharey=True)
-        for axes, panel in zip(grid.flat, panels, strict=False):
+        shown = used(grid, len(panels))
+        for axes, panel in zip(shown, panels, strict=True):
             _draw_curves(axes, panel, metric)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_visible(False)
         for axes in grid[:, 0]:
             axes.set_ylabel(unit(metric))
-        shared_legend(canvas, list(grid.flat)[: len(panels)])
+        shared_legend(canvas, shown)
         uri = uri_of(canvas)
     several = any(len(panel.records) > 1 for panel in panels)
     caption = "Scores after each epoch." + (" Shaded: range over seeds." if several else "")
@@ -78,9 +77,33 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
     return Picture("Learning curves", caption + " Dot: the selected epoch.", uri)
 
 
-def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str) -> Picture:
-    """Draw truth and prediction: a column for each sequence, a row for each feature."""
+def curves_of_parts(runs: Iterable[tuple[Row, Sequence[RunRecord]]]) -> list[Picture]:
+    """Draw the learning curves of every part of a table, which has data and a metric of its own.
+
+    Args:
+        runs: rows with their runs.
+    """
+    parts: dict[str, list[tuple[Row, Sequence[RunRecord]]]] = {}
+    for row, records in runs:
+        parts.setdefault(row.part.name, []).append((row, records))
+    pictures = []
+    for name, group in parts.items():
+        panels = [
+            Curves(row.title, records, level=row.published.mean, spread=row.published.std)
+            for row, records in group
+        ]
+        picture = learning_curves(panels, group[0][0].metric)
+        pictures.append(replace(picture, title=f"{picture.title}, {name}") if name else picture)
+    return pictures
+
+
+def predictions(samples: Sequence[Sample], card: DatasetCard) -> Picture:
+    """Draw truth and prediction: a column for each sequence, a row for each feature.
+
+    Features of a data set that names none are numbered.
+    """
     features = len(samples[0].truth)
+    names = list(card.targets[:features]) or [f"feature {number}" for number in range(features)]
     with canvas_of((9.6, 1.7 * features + 0.6)) as canvas:
         grid = canvas.subplots(features, len(samples), squeeze=False, sharex="col", sharey="row")
         for column, drawn in enumerate(samples):
@@ -104,7 +127,7 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
                     label="prediction",
                 )
             grid[0, column].set_title(f"test sequence {drawn.number}")
-            grid[-1, column].set_xlabel(visible(f"time of the newest input, {time_unit}"))
+            grid[-1, column].set_xlabel(visible(f"time of the newest input, {card.time_unit}"))
         for feature in range(features):
             grid[feature, 0].set_ylabel(visible(names[feature]))
         shared_legend(canvas, [grid[0, 0]])
@@ -115,7 +138,7 @@ def predictions(samples: Sequence[Sample], names: Sequence[str], time_unit: str)
 def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    scale = 100.0 if metric in FRACTIONS else 1.0
+    scale = scale_of(metric)
     for key, colour, name in (("valid", ORANGE, "validation"), ("test", BLUE, "test")):
         series = [_scores(record, key) for record in panel.records]
         series = [values for values in series if not all(map(math.isnan, values))]
@@ -150,49 +173,3 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
 def _scores(record: RunRecord, key: str) -> list[float]:
     """Return a score after every epoch, NaN where there is none: the curve has a gap there."""
     return [math.nan if row[key] is None else row[key] for row in record.history]
-
-
-def log_axis(axes: "Axes", axis: "Axis") -> None:
-    """Make one of the axes logarithmic, with plain numbers at 1, 2 and 5 times a power of ten.
-
-    Over more than three powers of ten these would overlap, and only the powers have numbers.
-    """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high <= 1e3 * low else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def shared_legend(canvas: "Canvas", every: Sequence["Axes"]) -> None:
-    """Put one legend for all panels above them."""
-    entries: dict[str, Any] = {}
-    for axes in every:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    canvas.legend(
-        list(entries.values()), list(entries), loc="outside upper right", ncols=len(entries)
-    )
-
-
-@contextmanager
-def canvas_of(size: tuple[float, float]) -> Iterator["Canvas"]:
-    """Yield an empty figure of some width and height, in inches, in the style of the reports.
-
-    Names of columns and units may hold any characters: none of them is read as a formula.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with styled(), rc_context({"text.parse_math": False}):
-        yield Figure(figsize=size, layout="constrained")
-
-
-def uri_of(canvas: "Canvas") -> str:
-    """Return a figure as the data URI of an SVG; one figure always gives the same bytes."""
-    file = io.BytesIO()
-    canvas.savefig(file, format="svg", metadata={"Date": None})
-    svg = visible(file.getvalue().decode()).encode()  # texts stand in its comments
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()

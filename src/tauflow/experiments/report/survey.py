@@ -9,7 +9,7 @@ from tauflow.experiments.run import results
 from tauflow.experiments.run.reproduce import Grid, is_of
 from tauflow.experiments.run.results import DONE, FAILED, RunRecord
 from tauflow.experiments.run.timespan import duration
-from tauflow.experiments.spec.experiment import READY, Experiment, Published, Row
+from tauflow.experiments.spec.experiment import Experiment, Published, Row
 from tauflow.experiments.spec.load import list_experiments, load_experiment
 from tauflow.training.metrics import METRICS
 
@@ -29,7 +29,7 @@ _LAST_DIGIT = {True: 1e-4, False: 1e-3}
 
 
 @dataclass(frozen=True)
-class Entry:
+class RowSurvey:
     """One row of a table, as a survey shows it.
 
     Args:
@@ -97,7 +97,7 @@ class TableSurvey:
     """
 
     grid: Grid
-    entries: tuple[Entry, ...]
+    entries: tuple[RowSurvey, ...]
     others: int
     failures: tuple[RunRecord, ...]
 
@@ -107,7 +107,7 @@ class TableSurvey:
         return self.grid.experiment
 
     @property
-    def measured(self) -> tuple[Entry, ...]:
+    def measured(self) -> tuple[RowSurvey, ...]:
         """The rows with results."""
         return tuple(entry for entry in self.entries if entry.records)
 
@@ -193,16 +193,14 @@ def _survey_table(
     entries = []
     belonging: list[RunRecord] = []
     for row in experiment.rows:
-        own: list[RunRecord] = []
-        if row.status == READY:
-            mine = (record for record in done.values() if record.row == row.name)
-            own = [record for record in mine if is_of(experiment, row, record, record.asked)]
+        mine = (record for record in done.values() if record.row == row.name)
+        own = [record for record in mine if is_of(experiment.cut(record.asked), record)]
         shown, epochs = _of_one_length(row, own)
         belonging += [record for record in own if record.asked <= epochs]
         entries.append(_entry(experiment, row, shown, epochs, remarks.get(row.name, "")))
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
     return TableSurvey(
-        grid=Grid(experiment, None, tuple(belonging)),
+        grid=Grid(experiment, tuple(belonging)),
         entries=tuple(entries),
         others=len(done) - len(belonging),
         failures=tuple(failed.values()),
@@ -225,18 +223,18 @@ def _of_one_length(row: Row, own: Sequence[RunRecord]) -> tuple[tuple[RunRecord,
 
 def _entry(
     experiment: Experiment, row: Row, shown: Sequence[RunRecord], epochs: int, remark: str
-) -> Entry:
-    grid = Grid(experiment, epochs or None, tuple(shown))
+) -> RowSurvey:
+    grid = Grid(experiment.cut(epochs or None), tuple(shown))
     line, ours = table.line(grid, row), table.summary(grid, row)
     if ours is None or row.recipe is None:
-        return Entry(row, line, remark=remark)
+        return RowSurvey(row, line, remark=remark)
     records, settings = tuple(grid.of(row)), (grid.tried(row), len(row.search))
     worse_by, judgement = _judge(row, ours.mean)
     incomplete = epochs < row.recipe.epochs or settings[0] < settings[1]
     if incomplete and (judgement == WORSE or (judgement == AGREES and _is_floor(row))):
         judgement = UNFINISHED
     remark = remark or {WORSE: MISSING, UNFINISHED: _progress(records[0])}.get(judgement, "")
-    return Entry(
+    return RowSurvey(
         row=row,
         line=line,
         records=records,

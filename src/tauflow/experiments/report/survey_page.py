@@ -1,17 +1,16 @@
 """The report on all results: one Markdown file, and one HTML page with plots."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.timespan import duration
-from tauflow.plain_text import visible
-from tauflow.tensorfile import write_atomically
+from tauflow.plain_text import markdown_table
 
 from . import table
-from .page import Pairs, environment_of, template
-from .pictures import Curves, Picture, learning_curves
-from .survey import AGREES, BETTER, REPORT, UNFINISHED, WORSE, Entry, Survey, TableSurvey
+from .document import environment_of, measured_with, render, write
+from .pictures import curves_of_parts
+from .survey import AGREES, BETTER, REPORT, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
 from .survey_pictures import beside_published, deviations
 
 PAGE = "report.html"
@@ -35,24 +34,6 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class _Section:
-    """One table on the page."""
-
-    name: str
-    title: str
-    source: str
-    summary: str
-    rows: Sequence[tuple[Entry, Sequence[str]]]
-    unmeasured: Sequence[str]
-    caption: str
-    pictures: Sequence[Picture]
-    curves: Sequence[Picture]
-    notes: Sequence[str]
-    failures: Sequence[str]
-    environment: Pairs
-
-
 def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
     """Write both reports into the folder of results.
 
@@ -61,16 +42,14 @@ def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
     Returns:
         Paths of the Markdown and of the HTML file.
     """
-    markdown, page = results_dir / REPORT, results_dir / PAGE
-    write_atomically(markdown, visible(survey_markdown(found)).encode())
-    write_atomically(page, visible(survey_page(found)).encode())
-    return markdown, page
+    page = survey_page(found)
+    return write(results_dir / REPORT, survey_markdown(found)), write(results_dir / PAGE, page)
 
 
 def facts(found: Survey) -> list[tuple[str, str]]:
     """Return a few numbers to begin with, each after its name."""
     tables = found.tables
-    records = [r for one in tables for entry in one.measured for r in entry.records]
+    records = [record for one in tables for record in _records(one)]
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
     return [
@@ -89,7 +68,7 @@ def summary(one: TableSurvey) -> str:
     return f"{start}: {', '.join(judged)}" if judged else start
 
 
-def cells(entry: Entry) -> tuple[str, ...]:
+def cells(entry: RowSurvey) -> tuple[str, ...]:
     """Return the cells of a measured row in the order of :data:`HEADERS`."""
     line = entry.line
     # How many runs there are has a column of its own here.
@@ -162,19 +141,17 @@ def survey_markdown(found: Survey) -> str:
 
 
 def _markdown_table(one: TableSurvey) -> list[str]:
-    aligned = ["---" if i in TEXTS else "---:" for i in range(len(HEADERS))]
-    rows = [HEADERS, aligned, *(cells(entry) for entry in one.measured)]
+    numbers = set(range(len(HEADERS))).difference(TEXTS)
     lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
     lines += [f"{summary(one)}. {_caption(one)}", ""]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    lines += markdown_table(HEADERS, map(cells, one.measured), numbers)
     said = [f"- **{name}**: {text}" for name, text in remarks(one)]
     said += [f"- {text}" for text in failures(one)]
     lines += ["", *said] if said else []
     for text in unmeasured(one):
         lines += ["", text]
     lines += ["", *(f"- {note}" for note in notes(one))] if notes(one) else []
-    environment = ", ".join(f"{key} {value}" for key, value in _environment(one))
-    return [*lines, "", f"Measured with {environment}."]
+    return [*lines, "", measured_with(_records(one))]
 
 
 def _caption(one: TableSurvey) -> str:
@@ -182,59 +159,40 @@ def _caption(one: TableSurvey) -> str:
     return table.caption(one.grid).split(" Δ / σ")[0].replace(" (runs)", "")
 
 
-def _environment(one: TableSurvey) -> Pairs:
-    return environment_of([record for entry in one.measured for record in entry.records])
+def _records(one: TableSurvey) -> list[RunRecord]:
+    return [record for entry in one.measured for record in entry.records]
 
 
 def survey_page(found: Survey) -> str:
     """Return the report as an HTML page that needs nothing else."""
-    overview = deviations(found.tables)
-    return template("survey.html.j2").render(
+    return render(
+        "survey.html.j2",
         title=TITLE,
         legend=LEGEND,
         headers=HEADERS,
         texts=TEXTS,
         tiles=facts(found),
-        overview=overview,
+        overview=deviations(found.tables),
         sections=[_section(one) for one in found.tables],
         computed=COMPUTED,
         survey=found,
     )
 
 
-def _section(one: TableSurvey) -> _Section:
+def _section(one: TableSurvey) -> dict[str, Any]:
+    """Return what the page shows of one table."""
     experiment = one.experiment
-    return _Section(
-        name=experiment.name,
-        title=experiment.title,
-        source=experiment.source,
-        summary=summary(one),
-        rows=[(entry, cells(entry)) for entry in one.measured],
-        unmeasured=unmeasured(one),
-        caption=_caption(one),
-        pictures=[beside_published(one)] if one.measured else [],
-        curves=_curves(one),
-        notes=notes(one),
-        failures=failures(one),
-        environment=_environment(one),
-    )
-
-
-def _curves(one: TableSurvey) -> list[Picture]:
-    """Draw the learning curves of every part, which has a metric of its own."""
-    parts: dict[str, list[Entry]] = {}
-    for entry in one.measured:
-        parts.setdefault(entry.row.part.name, []).append(entry)
-    pictures = []
-    for name, entries in parts.items():
-        panels = []
-        for entry in entries:
-            published = entry.row.published
-            curves = Curves(
-                entry.row.title, entry.records, level=published.mean, spread=published.std
-            )
-            panels.append(curves)
-        picture = learning_curves(panels, entries[0].row.metric)
-        title = f"{picture.title}, {name}" if name else picture.title
-        pictures.append(Picture(title, picture.caption, picture.uri))
-    return pictures
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "summary": summary(one),
+        "rows": [(entry, cells(entry)) for entry in one.measured],
+        "unmeasured": unmeasured(one),
+        "caption": _caption(one),
+        "pictures": [beside_published(one)] if one.measured else [],
+        "curves": curves_of_parts((entry.row, entry.records) for entry in one.measured),
+        "notes": notes(one),
+        "failures": failures(one),
+        "environment": environment_of(_records(one)),
+    }

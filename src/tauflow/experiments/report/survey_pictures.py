@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tauflow.draw.axes import log_axis, used
+from tauflow.draw.canvas import canvas_of, uri_of
+from tauflow.draw.legends import shared_legend
 from tauflow.draw.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
 
-from .pictures import Picture, canvas_of, log_axis, shared_legend, uri_of
-from .survey import AGREES, BETTER, LIMIT, UNFINISHED, WORSE, Entry, TableSurvey
-from .table import FRACTIONS, title, unit
+from .pictures import Picture
+from .survey import AGREES, BETTER, LIMIT, UNFINISHED, WORSE, RowSurvey, TableSurvey
+from .table import FRACTIONS, scale_of, title, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +68,7 @@ def deviations(tables: Sequence[TableSurvey]) -> Picture | None:
     return Picture("All rows at a glance", caption, uri)
 
 
-def _draw_deviation(axes: "Axes", entry: Entry, height: int) -> None:
+def _draw_deviation(axes: "Axes", entry: RowSurvey, height: int) -> None:
     assert entry.worse_by is not None, "only rows with a difference are drawn"
     marker, colour, label = _LOOKS[entry.judgement]
     place = max(-_REACH, min(_REACH, entry.worse_by))
@@ -96,7 +99,7 @@ def _draw_deviation(axes: "Axes", entry: Entry, height: int) -> None:
 
 def beside_published(one: TableSurvey) -> Picture:
     """Draw, for every measured row, the published mean with its deviation, and our runs below."""
-    parts: dict[str, list[Entry]] = {}
+    parts: dict[str, list[RowSurvey]] = {}
     for entry in one.measured:
         parts.setdefault(entry.row.part.name, []).append(entry)
     columns = min(len(parts), 2)
@@ -104,19 +107,18 @@ def beside_published(one: TableSurvey) -> Picture:
     most = max(len(entries) for entries in parts.values())
     with canvas_of((9.6, lines * (1.4 * _LINE * most + 0.8) + 0.3)) as canvas:
         grid = canvas.subplots(lines, columns, squeeze=False)
-        for axes, (name, entries) in zip(grid.flat, parts.items(), strict=False):
+        shown = used(grid, len(parts))
+        for axes, (name, entries) in zip(shown, parts.items(), strict=True):
             _draw_rows(axes, entries, entries[0].row.metric)
             axes.set_title(name)
             axes.set_xlabel(f"test {unit(entries[0].row.metric)}")
-        for axes in list(grid.flat)[len(parts) :]:
-            axes.set_visible(False)
-        shared_legend(canvas, list(grid.flat)[: len(parts)])
+        shared_legend(canvas, shown)
         uri = uri_of(canvas)
     return Picture("Ours beside published", "", uri)
 
 
-def _draw_rows(axes: "Axes", entries: Sequence[Entry], metric: str) -> None:
-    scale = 100.0 if metric in FRACTIONS else 1.0
+def _draw_rows(axes: "Axes", entries: Sequence[RowSurvey], metric: str) -> None:
+    scale = scale_of(metric)
     drawn: list[float] = []
     for height, entry in enumerate(entries):
         upper, level = height - 0.14, height + 0.18

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 
 from tauflow.experiments.run.reproduce import Grid
@@ -69,6 +69,8 @@ class Line:
 
 
 HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
+NUMBERS = range(1, 6)
+"""Columns that hold numbers."""
 
 
 def summarise(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
@@ -229,15 +231,7 @@ def lines(grid: Grid) -> list[Line]:
 
 def cells(entry: Line) -> tuple[str, ...]:
     """Return a line's cells in the order of :data:`HEADERS`."""
-    return (
-        entry.model,
-        entry.published,
-        entry.ours,
-        entry.difference,
-        entry.epochs,
-        entry.time,
-        entry.verdict,
-    )
+    return astuple(entry)[: len(HEADERS)]
 
 
 def _measured(grid: Grid) -> str:

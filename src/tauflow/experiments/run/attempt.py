@@ -9,7 +9,7 @@ from pathlib import Path
 from tauflow.tensorfile import naming
 
 from .extend import take_over_shorter
-from .job import Job, execute, identity, load_part, now
+from .job import Job, Places, execute, identity, load_part, now
 from .results import FAILED, STOPPED, RunRecord
 from .timespan import Deadline, TimeUp
 
@@ -20,8 +20,7 @@ MARKER = "running"
 def attempt(
     job: Job,
     *,
-    runs_dir: Path,
-    data_dir: Path | None = None,
+    places: Places,
     deadline: Deadline | None = None,
     ahead: float = 0.0,
     token: str = "",
@@ -30,8 +29,7 @@ def attempt(
 
     Args:
         job: what to run.
-        runs_dir: folder under which the run has its own.
-        data_dir: folder of the data files.
+        places: of the run's directory, and of the data files.
         deadline: when to stop; the record then says so, and the rest can be run later.
         ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
             would end too late is not begun.
@@ -41,12 +39,12 @@ def attempt(
     if deadline is not None and deadline.passed(ahead):
         return RunRecord(**identity(job, started), status=STOPPED)
     check = None if deadline is None else partial(deadline.check, epochs=job.recipe.epochs)
-    run_dir = job.directory(runs_dir)
+    run_dir = job.directory(places.runs)
     trouble = run_dir / "error.txt"
     with _marked(run_dir, token):
         try:
-            data = load_part(job.part, data_dir)
-            take_over_shorter(job, data, runs_dir)
+            data = load_part(job.part, places.data)
+            take_over_shorter(job, data, places.runs)
             record, _ = execute(
                 job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check
             )

@@ -8,12 +8,13 @@ import torch
 
 from tauflow.data.card import TaskData
 from tauflow.errors import CheckpointError
+from tauflow.models.specified import build_model
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import write_atomically
 from tauflow.training.checkpoint import read_checkpoint
 from tauflow.training.run_directory import fingerprint, owned
 
-from .job import RECORD_FILE, Job, build_model, shortened
+from .job import RECORD_FILE, Job, shortened
 
 
 def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
@@ -76,7 +77,7 @@ def _epochs(job: Job, path: Path) -> int:
 
 def _fingerprint(job: Job, data: TaskData) -> dict[str, str | None]:
     with torch.random.fork_rng():  # building draws weights, which do not count
-        model = build_model(job.model, data)
+        model = build_model(job.model, data.card)
     return fingerprint(model, {"train": data.train, "valid": data.valid, "test": data.test})
 
 

@@ -1,32 +1,50 @@
 """Run one cell of an experiment's grid: one model, one data set, one seed."""
 
-import inspect
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tauflow.checks import seed_of_bits
-from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.card import TaskData
 from tauflow.data.catalog import load_task
-from tauflow.errors import ArgumentError, OptionError
-from tauflow.experiments.spec.experiment import Experiment, ModelSpec, Part, Row, Setting
-from tauflow.models import AbstractWholeModel, SequenceModel, WholeModelEntry, model_entry
-from tauflow.models.catalog import build_convolutional
-from tauflow.sequence import SequenceModule, build
+from tauflow.errors import ArgumentError
+from tauflow.experiments.spec.experiment import Experiment, Part, Row, Setting
+from tauflow.models import AbstractWholeModel, SequenceModel
+from tauflow.models.specified import ModelSpec, build_model
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
 from tauflow.training.recipe import Recipe
-from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from . import results
 from .results import DONE, RunRecord
 
 RECORD_FILE = "record.json"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are; said once, where a command or a call begins.
+
+    Args:
+        results: folder of the files of finished runs, one for each table.
+        runs: folder under which every run has a directory, with checkpoints and log.
+        data: folder of the data files; by default that of :func:`tauflow.data.load_task`.
+    """
+
+    results: Path = Path("results")
+    runs: Path = Path("runs")
+    data: Path | None = None
+
+    def of(self, experiment: str) -> Path:
+        """Return the file of a table's finished runs."""
+        return self.results / f"{experiment}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -63,27 +81,31 @@ class Job:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Everything that decides the result."""
-        return results.config_of(
-            self.part.dataset,
-            self.part.options,
-            asdict(self.model),
-            self.recipe.to_dict(),
-            self.loss,
-            self.metric,
-            self.seed,
-        )
+        """Everything that decides the result, in plain JSON values."""
+        config = {
+            "dataset": self.part.dataset,
+            "dataset_options": dict(self.part.options),
+            "model": asdict(self.model),
+            "recipe": self.recipe.to_dict(),
+            "loss": self.loss,
+            "metric": self.metric,
+            "seed": self.seed,
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(config))  # tuples become lists, as when read
+        return plain
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """Hash of what was asked for.
+        """Sixteen hexadecimal digits that change whenever what was asked for does.
 
         Options at their defaults do not count, so that finished runs stay valid when the library
         gains an option; nor does the size of evaluation batches, which changes no result.
         """
         recipe = _changed(self.recipe)
         recipe.pop("eval_batch_size", None)
-        return results.config_hash({**self.config, "recipe": recipe, "model": _changed(self.model)})
+        config = {**self.config, "recipe": recipe, "model": _changed(self.model)}
+        text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def key(self) -> str:
@@ -119,33 +141,26 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     return replace(recipe, epochs=epochs, score_last_epoch=scored, curriculum_epochs=stage)
 
 
-def job_of(
-    experiment: Experiment,
-    row: Row,
-    seed: int,
-    *,
-    epochs: int | None = None,
-    setting: Setting | None = None,
-) -> Job:
+def job_of(experiment: Experiment, row: Row, seed: int, setting: Setting | None = None) -> Job:
     """Return the job of a row and a seed.
 
     Args:
-        experiment: the table.
+        experiment: the table, which may be cut to fewer epochs.
         row: one of its rows; it must be one that can be run.
         seed: 0 or larger.
-        epochs: instead of the recipe's.
         setting: one of those that the row searches; by default its own model and recipe.
     """
     if row.model is None or row.recipe is None:
         raise ArgumentError(
             f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
         )
-    recipe = row.recipe if setting is None else setting.recipe
+    chosen = setting or Setting("", row.model, row.recipe)
+    epochs, recipe = experiment.epochs, chosen.recipe
     return Job(
         experiment=experiment.name,
         row=row.name,
         part=row.part,
-        model=row.model if setting is None else setting.model,
+        model=chosen.model,
         recipe=recipe if epochs is None else shortened(recipe, epochs),
         loss=row.loss,
         metric=row.metric,
@@ -162,131 +177,6 @@ def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
 @lru_cache(maxsize=2)
 def _load(name: str, options: tuple[tuple[str, Any], ...], data_dir: Path | None) -> TaskData:
     return load_task(name, root=data_dir, **dict(options))
-
-
-def build_model(spec: ModelSpec, data: TaskData) -> SequenceModel | AbstractWholeModel:
-    """Build a model whose input and output fit a data set.
-
-    It answers at every step if the data has a target at every step, else once per sequence. Tokens
-    are embedded; images pass through the convolutional head of the driving networks. A model that
-    predicts by itself comes as it is, all others with a linear readout.
-
-    Raises:
-        UnknownNameError: there is no such model.
-        OptionError: it has no such option, or is to embed tokens, but the data has features.
-        ArgumentError: it cannot read this data set, or not answer as often as it asks.
-    """
-    card, entry = data.card, model_entry(spec.cell)
-    if not card.vocabulary and (spec.embedding_size or spec.embedding_dropout):
-        raise OptionError(
-            f"embedding_size and embedding_dropout are for data sets of tokens, and {card.name!r} "
-            f"has {_inputs_of(card)}; leave them out."
-        )
-    if card.image_size is not None:
-        return _model_of_images(spec, card)
-    if isinstance(entry, WholeModelEntry):
-        _check_whole_model(entry, card)
-        if entry.model.has_head:
-            return _model_with_head(entry, spec, card)
-    options = dict(spec.options)
-    size: int | AbstractWiring = spec.hidden_size
-    width = (spec.embedding_size or spec.hidden_size) if card.vocabulary else card.input_size
-    body: SequenceModule | AbstractWholeModel
-    if isinstance(entry, WholeModelEntry):
-        if entry.model.every_step:
-            options["return_sequences"] = card.per_step
-        body = entry.build(width, size, **options)
-    else:
-        if "wiring" in options:
-            size = _wiring(options.pop("wiring"), spec.hidden_size)
-        body = build(spec.cell, width, size, return_sequences=card.per_step, **options)
-    return SequenceModel(
-        body,
-        card.target_size,
-        head_init=spec.head_init,
-        vocabulary=card.vocabulary,
-        embedding_dropout=spec.embedding_dropout,
-    )
-
-
-def _inputs_of(card: DatasetCard) -> str:
-    if card.image_size is not None:
-        return "images"
-    return "tokens" if card.vocabulary else "features"
-
-
-def _model_of_images(spec: ModelSpec, card: DatasetCard) -> AbstractWholeModel:
-    """Build a cell, or what the entry of convolutional models names, under a convolutional head."""
-    entry, options = model_entry(spec.cell), dict(spec.options)
-    if isinstance(entry, WholeModelEntry):
-        if not entry.model.takes_images:
-            raise ArgumentError(
-                f"{card.name} has images, {card.image_size}, for inputs, and the model "
-                f"{entry.name!r} takes features. Name a cell, which then gets a convolutional head."
-            )
-        cell = options.pop("cell", "cfc")
-    elif "cell" in options:
-        raise OptionError(f"{spec.cell!r} is a cell itself; leave out the option 'cell'.")
-    else:
-        cell = spec.cell
-    if spec.head_init != "torch":
-        raise OptionError(
-            f"{card.name} has images, whose models have a readout of their own; leave head_init "
-            "out."
-        )
-    size: int | AbstractWiring = spec.hidden_size
-    if "wiring" in options:
-        size = _wiring(options.pop("wiring"), spec.hidden_size)
-    assert card.image_size is not None
-    return build_convolutional(
-        card.image_size,
-        size,
-        cell=cell,
-        output_size=card.target_size,
-        return_sequences=card.per_step,
-        **options,
-    )
-
-
-def _check_whole_model(entry: WholeModelEntry, card: DatasetCard) -> None:
-    """Refuse data that a model cannot read, or whose targets it cannot give."""
-    kind = entry.model
-    if kind.takes_images or (kind.has_head and card.vocabulary):
-        takes = "images" if kind.takes_images else "features"
-        raise ArgumentError(
-            f"the model {entry.name!r} takes {takes}, but {card.name} has {_inputs_of(card)}. "
-            "Choose another model."
-        )
-    if card.per_step and not kind.every_step:
-        raise ArgumentError(
-            f"the model {entry.name!r} answers once per sequence, but {card.name} has a target at "
-            "every step. Choose another model, or a data set with one target per sequence."
-        )
-
-
-def _model_with_head(
-    entry: WholeModelEntry, spec: ModelSpec, card: DatasetCard
-) -> AbstractWholeModel:
-    """Build a model that predicts by itself."""
-    if spec.head_init != "torch":
-        raise OptionError(
-            f"the model {entry.name!r} has a readout of its own; leave head_init out."
-        )
-    options = dict(spec.options)
-    if options.get("objective") != "reconstruction":
-        options |= {"classes": card.target_size, "per_step": card.per_step}
-    return entry.build(card.input_size, spec.hidden_size, **options)
-
-
-def _wiring(description: Any, hidden_size: int) -> AbstractWiring:
-    if not isinstance(description, Mapping):
-        raise OptionError(
-            f"wiring must be a description such as {{'kind': 'auto-ncp', 'output_size': 4}}, got "
-            f"{description!r}."
-        )
-    kind = WIRINGS.get(description.get("kind", ""))
-    own_size = kind is not None and "units" not in inspect.signature(kind).parameters
-    return wiring_from_dict({**({} if own_size else {"units": hidden_size}), **description})
 
 
 def execute(
@@ -313,7 +203,7 @@ def execute(
     """
     started = now()
     torch.manual_seed(seed_of_bits(64, seed=job.seed))
-    model = build_model(job.model, data)
+    model = build_model(job.model, data.card)
     trained = train(
         model,
         train=data.train,
@@ -369,7 +259,7 @@ def run_one(
         resume: whether to continue a run of the same configuration that was stopped.
         progress: whether to draw a bar; by default on a terminal only.
     """
-    job = job_of(experiment, row, seed, epochs=epochs)
+    job = job_of(experiment.cut(epochs), row, seed)
     run_dir = None if runs_dir is None else job.directory(runs_dir)
     data = load_part(row.part, data_dir)
     go_on = resume and run_dir is not None

@@ -1,6 +1,5 @@
 """Run a table's rows over seeds, and gather what belongs to the table."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from tauflow.checks import at_least
 from tauflow.experiments.spec.experiment import READY, Experiment, Row, Setting
 
 from . import results
-from .job import Job, job_of
+from .job import Job, Places, job_of
 from .results import DONE, RunRecord
 from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
 from .search import best_setting, check_validation, search_jobs
@@ -20,16 +19,19 @@ class Grid:
     """What a reproduction found: the records that belong to the table, and what is missing.
 
     Args:
-        experiment: the table.
-        epochs: what ``--epochs`` said, or ``None`` for the recipes' own.
+        experiment: the table, cut as it was run.
         records: one finished run per row, setting and seed, of this and of earlier calls.
         outcome: what of this call failed, and what its budget left over.
     """
 
     experiment: Experiment
-    epochs: int | None
     records: tuple[RunRecord, ...]
     outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def epochs(self) -> int | None:
+        """What ``--epochs`` said, or ``None`` for the recipes' own."""
+        return self.experiment.epochs
 
     @property
     def failures(self) -> tuple[RunRecord, ...]:
@@ -41,21 +43,21 @@ class Grid:
         found = [r for r in self.records if r.row == row.name]
         if row.search:
             best = self.setting(row)
-            found = [r for r in found if best is not None and r.config_hash == self._hash(r, best)]
+            found = [r for r in found if best and r.key == self.job(row, r.seed, best).key]
         return sorted(found, key=lambda r: r.seed)
 
     def setting(self, row: Row) -> Setting | None:
         """Return the best of the settings that a row searches, of those that have been run."""
-        return best_setting(self.experiment, row, self.epochs, self.records)
+        return best_setting(self.experiment, row, self.records)
+
+    def job(self, row: Row, seed: int, setting: Setting | None = None) -> Job:
+        """Return the job of a row, by default with the setting that is the best."""
+        return job_of(self.experiment, row, seed, setting or self.setting(row))
 
     def tried(self, row: Row) -> int:
         """Return how many of the settings that a row searches have a finished run."""
-        done = {record.config_hash for record in self.records if record.row == row.name}
-        return sum(job.hash in done for job in search_jobs(self.experiment, row, self.epochs))
-
-    def _hash(self, record: RunRecord, setting: Setting | None) -> str:
-        row = self.experiment.row(record.row)
-        return job_of(self.experiment, row, record.seed, epochs=self.epochs, setting=setting).hash
+        done = {record.key for record in self.records}
+        return sum(job.key in done for job in search_jobs(self.experiment, row))
 
     @property
     def stem(self) -> str:
@@ -91,7 +93,8 @@ def reproduce(
         seeds: number of seeds, 0, 1, ...; by default the table's own.
         epochs: instead of the recipes'.
         jobs: processes; with more than one each uses a single thread.
-        budget: seconds; what does not fit is left for the next call, see :class:`Effort`.
+        budget: seconds; what does not fit is left for the next call, see
+            :class:`~tauflow.experiments.run.schedule.Effort`.
         results_dir: where results go.
         runs_dir: where checkpoints and logs go.
         data_dir: folder of the data files.
@@ -106,40 +109,27 @@ def reproduce(
         BusyError: another program works on the same table in the same ``runs_dir``.
     """
     count = at_least(1, seeds=experiment.seeds if seeds is None else seeds)
+    experiment = experiment.cut(epochs)
     rows = experiment.select(models)
-    for row in rows:
-        if row.search:
-            check_validation(row, data_dir)
-    path = results_dir / f"{experiment.name}.jsonl"
-    effort = Effort(jobs, budget, runs_dir, data_dir, say, progress)
-    began = time.monotonic()
-    wanted = [job for row in rows for job in _first_jobs(experiment, row, epochs, count)]
-    known = finished(path)
-    advance = all(job.key in known for job in wanted)  # nothing to do before the repetitions
-    outcome = run_jobs(wanted, path, effort)
     searching = [row for row in rows if row.search]
-    if searching:
-        later, waiting = _repetitions(experiment, searching, epochs, count, path, outcome)
-        spent = time.monotonic() - began
-        repeated = run_jobs(later, path, effort, spent=spent, advance=advance)
-        outcome = outcome.then(repeated, waiting)
-    return Grid(experiment, epochs, _belonging(experiment, epochs, path), outcome)
-
-
-def _first_jobs(experiment: Experiment, row: Row, epochs: int | None, seeds: int) -> list[Job]:
-    """Return the jobs of a row that nothing has to be known for: all, or those of its search."""
-    if row.search:
-        return search_jobs(experiment, row, epochs)
-    return [job_of(experiment, row, seed, epochs=epochs) for seed in range(seeds)]
+    for row in searching:
+        check_validation(row, data_dir)
+    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress)
+    path = effort.places.of(experiment.name)
+    first = [
+        job
+        for row in rows
+        for job in search_jobs(experiment, row)
+        or [job_of(experiment, row, seed) for seed in range(count)]
+    ]
+    outcome = run_jobs(first, effort)
+    later, waiting = _repetitions(experiment, searching, count, path, outcome)
+    outcome = outcome.then(run_jobs(later, effort, advance=not outcome.ran), waiting)
+    return Grid(experiment, _belonging(experiment, path), outcome)
 
 
 def _repetitions(
-    experiment: Experiment,
-    rows: Iterable[Row],
-    epochs: int | None,
-    seeds: int,
-    path: Path,
-    searched: Outcome,
+    experiment: Experiment, rows: Iterable[Row], seeds: int, path: Path, searched: Outcome
 ) -> tuple[list[Job], list[Unfinished]]:
     """Return the jobs of the best settings with all seeds.
 
@@ -151,18 +141,15 @@ def _repetitions(
     jobs: list[Job] = []
     waiting: list[Unfinished] = []
     for row in rows:
-        tried = search_jobs(experiment, row, epochs)
+        tried = search_jobs(experiment, row)
+        best = best_setting(experiment, row, records)
         if any(job.key in left for job in tried):
             length = tried[0].recipe.epochs
             first = 1 if row.search_part is None else 0  # else seed 0 is one of the search
             names = [f"{row.name} (the best setting), seed {seed}" for seed in range(first, seeds)]
             waiting += [Unfinished(name, 0, length) for name in names]
-            continue
-        best = best_setting(experiment, row, epochs, records)
-        if best is not None:
-            jobs += [
-                job_of(experiment, row, seed, epochs=epochs, setting=best) for seed in range(seeds)
-            ]
+        elif best is not None:
+            jobs += [job_of(experiment, row, seed, best) for seed in range(seeds)]
     return jobs, waiting
 
 
@@ -181,50 +168,44 @@ def collect(
         results_dir: where results are.
         say: is told of every line that cannot be read.
     """
-    path = results_dir / f"{experiment.name}.jsonl"
+    experiment = experiment.cut(epochs)
+    path = Places(results_dir).of(experiment.name)
     finished(path, say)
-    return Grid(experiment, epochs, _belonging(experiment, epochs, path))
+    return Grid(experiment, _belonging(experiment, path))
 
 
 def other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
     """Return to how many epochs other runs of the table were cut, that a grid does not hold."""
-    found, _ = results.read(results_dir / f"{grid.experiment.name}.jsonl")
     held = {record.key for record in grid.records}
-    rows = {row.name: row for row in grid.experiment.rows if row.status == READY}
+    known = finished(Places(results_dir).of(grid.experiment.name))
     others = {
         record.epochs
-        for record in found
-        if record.status == DONE and record.epochs and record.key not in held
-        if record.row in rows and is_of(grid.experiment, rows[record.row], record, record.epochs)
+        for record in known.values()
+        if record.epochs and record.key not in held
+        if is_of(grid.experiment.cut(record.epochs), record)
     }
     return tuple(sorted(others))
 
 
-def _belonging(experiment: Experiment, epochs: int | None, path: Path) -> tuple[RunRecord, ...]:
+def _belonging(experiment: Experiment, path: Path) -> tuple[RunRecord, ...]:
     """Return the finished runs whose configuration is that of a row today, whatever the seed."""
     found, _ = results.read(path)
-    rows = {row.name: row for row in experiment.rows if row.status == READY}
-    kept: dict[str, RunRecord] = {}
-    for record in found:
-        row = rows.get(record.row)
-        if record.status == DONE and row is not None and is_of(experiment, row, record, epochs):
-            kept[record.key] = record
+    kept = {r.key: r for r in found if r.status == DONE and is_of(experiment, r)}
     return tuple(kept.values())
 
 
-def is_of(experiment: Experiment, row: Row, record: RunRecord, epochs: int | None) -> bool:
+def is_of(experiment: Experiment, record: RunRecord) -> bool:
     """Whether a run has the settings of a row today, or one of those that the row searches.
 
     Args:
-        experiment: the table.
-        row: one of its rows, which is ready.
+        experiment: the table, cut to the epochs that the run was to have.
         record: a run.
-        epochs: to how many the run was cut; ``None`` for the recipe's own.
     """
-    jobs = [
-        job_of(experiment, row, record.seed, epochs=epochs, setting=setting)
-        for setting in row.search or (None,)
-    ]
+    row = {row.name: row for row in experiment.rows if row.status == READY}.get(record.row)
+    if row is None:
+        return False
+    settings = row.search or (None,)
+    jobs = [job_of(experiment, row, record.seed, setting) for setting in settings]
     if row.search_part is not None:
-        jobs += search_jobs(experiment, row, epochs)
+        jobs += search_jobs(experiment, row)
     return any(record.config_hash == job.hash for job in jobs)

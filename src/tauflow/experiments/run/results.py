@@ -1,7 +1,6 @@
 """Finished runs as JSON lines: what was run, where, for how long, and what came out."""
 
 import errno
-import hashlib
 import json
 import os
 import platform
@@ -37,7 +36,7 @@ class RunRecord:
         experiment: name of the table, or of the task.
         row: name of the row, or of the model.
         seed: seed of weights, shuffling and dropout.
-        config: everything that decides the result; see :func:`config_of`.
+        config: everything that decides the result; see :attr:`tauflow.experiments.Job.config`.
         config_hash: hash of ``config``, by which a finished run is found again.
         status: ``"done"``, ``"failed"`` or ``"stopped"``.
         error: why it failed.
@@ -132,35 +131,6 @@ def describe(record: RunRecord, name: str = "", part: str = "test") -> str:
         f"{name}: {part} {record.metric} {number} at epoch {record.best_epoch} "
         f"of {record.epochs}, {duration(record.seconds or 0.0)}"
     )
-
-
-def config_of(
-    dataset: str,
-    dataset_options: Mapping[str, Any],
-    model: Mapping[str, Any],
-    recipe: Mapping[str, Any],
-    loss: str,
-    metric: str,
-    seed: int,
-) -> dict[str, Any]:
-    """Return everything that decides a run's result, in plain JSON values."""
-    config = {
-        "dataset": dataset,
-        "dataset_options": dict(dataset_options),
-        "model": dict(model),
-        "recipe": dict(recipe),
-        "loss": loss,
-        "metric": metric,
-        "seed": seed,
-    }
-    plain: dict[str, Any] = json.loads(json.dumps(config))  # tuples become lists, as when read
-    return plain
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Return sixteen hexadecimal digits that change whenever a value of ``config`` does."""
-    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check_place(path: Path) -> None:

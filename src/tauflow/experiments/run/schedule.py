@@ -12,11 +12,11 @@ import torch
 
 from tauflow.checks import at_least, positive
 from tauflow.errors import TauflowError
+from tauflow.lock import locked
 
 from . import results
 from .attempt import attempt, failure
-from .job import Job, load_part, now
-from .lock import locked
+from .job import Job, Places, load_part, now
 from .outlook import Outlook
 from .results import DONE, FAILED, STOPPED, RunRecord, describe
 from .timespan import Deadline, roughly
@@ -24,6 +24,12 @@ from .watch import watching
 from .workers import in_processes
 
 Say = Callable[[str], None]
+# Two programs that train into one folder would undo each other's work.
+_ADVICE = (
+    "Wait until it ends, or stop it: every finished epoch is kept. To run several models at a "
+    "time, give one 'tauflow reproduce' with --jobs; for something else, choose another folder "
+    "with --runs."
+)
 
 
 def say_nothing(line: str) -> None:
@@ -38,26 +44,26 @@ class Effort:
         jobs: processes; with more than one each uses a single thread, even where a single job is
             left. How many threads add up a sum can change its last digit: a run that was stopped
             goes on bit for bit if it is given as many as before.
-        budget: seconds; no epoch is begun that would, at the pace of the one before, end later.
-            A run in the middle continues from its checkpoint next time, and every call gets at
-            least one epoch further.
-        runs_dir: where checkpoints and logs go.
-        data_dir: folder of the data files.
+        budget: seconds from now; no epoch is begun that would, at the pace of the one before, end
+            later. A run in the middle continues from its checkpoint next time, and every call gets
+            at least one epoch further.
+        places: of results, runs and data.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
     """
 
     jobs: int = 1
     budget: float | None = None
-    runs_dir: Path = Path("runs")
-    data_dir: Path | None = None
+    places: Places = field(default_factory=Places)
     say: Say = field(default=say_nothing)
     progress: bool | None = None
+    deadline: Deadline | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         at_least(1, jobs=self.jobs)
         if self.budget is not None:
-            positive(budget=self.budget)
+            ends = time.monotonic() + positive(budget=self.budget)
+            object.__setattr__(self, "deadline", Deadline(ends))
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,13 @@ class Outcome:
         failures: runs that failed.
         unfinished: runs that the budget left over, in their order.
         seconds_left: how long those may take, if anything is known about it.
+        ran: jobs that had no result before.
     """
 
     failures: tuple[RunRecord, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     seconds_left: float | None = None
+    ran: int = field(default=0, compare=False)
 
     def then(self, other: "Outcome", waiting: Iterable[Unfinished] = ()) -> "Outcome":
         """Return what two batches of jobs came to together.
@@ -106,6 +114,7 @@ class Outcome:
             (*self.failures, *other.failures),
             (*self.unfinished, *other.unfinished, *waiting),
             sum(known) if known else None,
+            self.ran + other.ran,
         )
 
     def what_is_left(self) -> str:
@@ -126,19 +135,15 @@ class Outcome:
         )
 
 
-def run_jobs(
-    jobs: Sequence[Job], path: Path, effort: Effort, *, spent: float = 0.0, advance: bool = True
-) -> Outcome:
-    """Run every job whose result is not in a file yet, and append each result to it at once.
+def run_jobs(jobs: Sequence[Job], effort: Effort, *, advance: bool = True) -> Outcome:
+    """Run every job that has no result yet, and append each result to the table's file at once.
 
     A job that was stopped continues from its checkpoint; one that fails, or whose process dies, is
     reported and leaves the others alone.
 
     Args:
         jobs: what to run, in this order; they must belong to one experiment.
-        path: the file of results.
         effort: how.
-        spent: seconds of the budget that earlier batches of one command have used.
         advance: whether the first jobs are begun however short the time is: with a budget shorter
             than loading the data, or than an epoch, nothing would ever get done otherwise.
 
@@ -146,9 +151,9 @@ def run_jobs(
         BusyError: another program runs jobs of the same experiment in the same folder.
         OSError: nothing can be written to the file.
     """
-    deadline = None
-    if effort.budget is not None:
-        deadline = Deadline(time.monotonic() + effort.budget - spent)
+    if not jobs:
+        return Outcome()
+    path = effort.places.of(jobs[0].experiment)
     say = effort.say
     known = finished(path, say)
     todo = list({job.key: job for job in jobs if job.key not in known}.values())
@@ -156,11 +161,12 @@ def run_jobs(
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are in {path} already")
     if not todo:
         return Outcome()
-    with locked(todo[0].directory(effort.runs_dir).parent):
+    runs = effort.places.runs
+    with locked(todo[0].directory(runs).parent, advice=_ADVICE):
         results.check_place(path)
         outlook = Outlook(
             todo,
-            effort.runs_dir,
+            runs,
             workers=effort.jobs,
             token=secrets.token_hex(8),
             earlier=known.values(),
@@ -169,7 +175,7 @@ def run_jobs(
         failures: list[RunRecord] = []
         stopped: set[str] = set()
         with watching(outlook, say=say, wanted=effort.progress):
-            for record in _records(outlook, effort, deadline, advance=advance):
+            for record in _records(outlook, effort, advance=advance):
                 if record.status == STOPPED:
                     stopped.add(record.key)
                     continue
@@ -187,7 +193,8 @@ def run_jobs(
             for job in todo
             if job.key in stopped
         ]
-        return Outcome(tuple(failures), tuple(left), outlook.seconds_left() if left else None)
+        seconds_left = outlook.seconds_left() if left else None
+        return Outcome(tuple(failures), tuple(left), seconds_left, len(todo))
 
 
 def finished(path: Path, say: Say = say_nothing) -> dict[str, RunRecord]:
@@ -203,19 +210,16 @@ def finished(path: Path, say: Say = say_nothing) -> dict[str, RunRecord]:
     return {record.key: record for record in records if record.status == DONE}
 
 
-def _records(
-    outlook: Outlook, effort: Effort, deadline: Deadline | None, *, advance: bool
-) -> Iterator[RunRecord]:
+def _records(outlook: Outlook, effort: Effort, *, advance: bool) -> Iterator[RunRecord]:
     """Yield the record of each job as soon as it is there."""
-    missing = _fetch(outlook.jobs, effort)
+    missing = _fetch(outlook.jobs, effort.places)
     for job in outlook.jobs:
         if job.part.name in missing:
             yield failure(job, missing[job.part.name], now())
     jobs = [job for job in outlook.jobs if job.part.name not in missing]
     options: dict[str, Any] = {
-        "runs_dir": effort.runs_dir,
-        "data_dir": effort.data_dir,
-        "deadline": deadline,
+        "places": effort.places,
+        "deadline": effort.deadline,
         "token": outlook.token,
     }
     if effort.jobs > 1 and len(jobs) > 1:
@@ -238,7 +242,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
+def _fetch(jobs: Sequence[Job], places: Places) -> dict[str, str]:
     """Load every part once, before there are processes that would all fetch its files.
 
     Returns:
@@ -251,7 +255,7 @@ def _fetch(jobs: Sequence[Job], effort: Effort) -> dict[str, str]:
     missing: dict[str, str] = {}
     for name, part in parts.items():
         try:
-            load_part(part, effort.data_dir)
+            load_part(part, places.data)
         except TauflowError as error:
             if len(missing) == len(parts) - 1:
                 raise

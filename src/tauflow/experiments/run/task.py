@@ -1,23 +1,30 @@
-"""Train one model on one data set, with a report: what ``tauflow run`` does."""
+"""Train one model on one data set: what ``tauflow run`` does."""
 
 import math
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from tauflow.data.card import TaskData
-from tauflow.errors import CheckpointError
-from tauflow.experiments.report.page import feature_names, run_page, write_page
-from tauflow.experiments.report.pictures import Curves, learning_curves, predictions
-from tauflow.experiments.report.samples import baselines, sample
-from tauflow.experiments.spec.experiment import ModelSpec, Part
+from tauflow.data.own.mask_inputs import with_mask_inputs
+from tauflow.data.own.options import TableOptions
+from tauflow.data.store import sha256_of
+from tauflow.data.stored import FACTS_FILE, open_task
+from tauflow.data.tables import load_csv
+from tauflow.errors import ArgumentError, CheckpointError, DataError
+from tauflow.experiments.spec.experiment import Part
 from tauflow.lock import make_folder
-from tauflow.models import model_entry
+from tauflow.models.registry import entry_of
+from tauflow.models.specified import ModelSpec
 from tauflow.training.recipe import Recipe
 
+from .baselines import baselines
 from .extend import take_over_shorter
 from .job import Job, execute, load_part
 from .results import RunRecord
@@ -36,21 +43,49 @@ class TaskRun:
         baselines: names and test scores of trivial predictions.
         directory: where checkpoints, log, record and report are.
         remarks: what else to say of the result.
+        data: what was trained on.
+        model: the trained model.
     """
 
     record: RunRecord
     baselines: list[tuple[str, float]]
     directory: Path
     remarks: tuple[str, ...] = ()
+    data: TaskData = field(kw_only=True, repr=False, compare=False)
+    model: nn.Module = field(kw_only=True, repr=False, compare=False)
 
     @property
     def report(self) -> Path:
-        """The HTML report."""
+        """Where the HTML report goes."""
         return self.directory / REPORT_FILE
 
 
+@dataclass(frozen=True)
+class CsvFile:
+    """A table in a file of the user's own.
+
+    Args:
+        path: of the file, see :func:`tauflow.data.read_csv`.
+        table: which of its columns are what.
+        delimiter: character between cells.
+    """
+
+    path: Path
+    table: TableOptions
+    delimiter: str = ","
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Loaded data, what tells them from others, and what trivial predictions are made of."""
+
+    data: TaskData
+    part: Part
+    compared: TaskData
+
+
 def run_task(
-    task: str,
+    source: str | Path | CsvFile,
     model: str = "cfc",
     *,
     hidden_size: int = 64,
@@ -62,79 +97,56 @@ def run_task(
     data_dir: Path | None = None,
     dataset_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> TaskRun:
-    """Train a model on a data set of the catalog and write a report.
+    """Train a model on a data set.
+
+    Of a CSV file, a model that is told which features are missing gets that from the batches; every
+    other one gets an input more for each feature that has a missing value.
 
     Args:
-        task: name of the data set.
+        source: name of a data set of the catalog; the folder of one that
+            :func:`tauflow.data.write_task` wrote, which is not read into memory; or a CSV file.
         model: name of the model, a cell or a whole one.
         hidden_size: neurons, or latent dimensions.
         options: of the model's constructor.
         recipe: how to train; the last weights are taken if the data set has no validation part.
-        seed: of weights, shuffling and dropout.
-        resume: continue the latest run with these arguments, or begin where the same run with fewer
-            epochs ended; without it a new run gets a directory of its own.
+        seed: of weights, shuffling and dropout; the split of a CSV file has its own.
+        resume: continue the latest run with these arguments, on data with the same content, or
+            begin where the same run with fewer epochs ended; without it a new run gets a directory
+            of its own.
         runs_dir: folder under which the run has its directory.
-        data_dir: folder of the data files.
-        dataset_options: of the data set's loader.
+        data_dir: folder of the data files of the catalog.
+        dataset_options: of the loader of a data set of the catalog.
         progress: whether to draw a bar; by default on a terminal only.
+        say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
-        UnknownNameError: no such data set or model.
+        UnknownNameError: no such data set, model or column.
         OptionError: the model has no such option.
+        ArgumentError: the model cannot be trained on this task.
+        DataNotFoundError, DataError, TimeError: see :func:`tauflow.data.read_csv` and
+            :func:`tauflow.data.open_task`.
         CheckpointError: there is no run to resume, or a damaged one.
         BusyError: the run to resume is still going on.
     """
-    model_entry(model)  # refuse an unknown name before data are loaded
-    part = Part("", task, dict(dataset_options or {}))
+    entry_of(model)  # refuse an unknown name before data are loaded
     spec = ModelSpec(model, hidden_size, options=dict(options or {}))
-    return run_data(
-        load_part(part, data_dir),
-        part,
-        spec,
-        recipe=recipe,
-        seed=seed,
-        resume=resume,
-        runs_dir=runs_dir,
-        progress=progress,
-    )
-
-
-def run_data(
-    data: TaskData,
-    part: Part,
-    spec: ModelSpec,
-    *,
-    recipe: Recipe,
-    seed: int,
-    resume: bool,
-    runs_dir: Path,
-    progress: bool | None,
-    compared: TaskData | None = None,
-) -> TaskRun:
-    """Train a model on loaded data and write a report; see :func:`run_task`.
-
-    Args:
-        data: what to train on.
-        part: what tells these data from others.
-        spec: the model.
-        recipe: how to train.
-        seed: of weights, shuffling and dropout.
-        resume: continue the latest run with these arguments.
-        runs_dir: folder under which the run has its directory.
-        progress: whether to draw a bar.
-        compared: what trivial predictions are made of; by default the same data.
-
-    Raises:
-        OptionError, CheckpointError, BusyError: see :func:`run_task`.
-    """
-    card = data.card
+    if isinstance(source, CsvFile):
+        found = _of_csv(source, spec, say)
+    elif isinstance(source, Path):
+        found = _of_folder(source)
+    else:
+        part = Part("", source, dict(dataset_options or {}))
+        data = load_part(part, data_dir)
+        found = _Source(data, part, data)
+    data, card = found.data, found.data.card
     if data.valid is None:
         recipe = replace(recipe, select="last")
     job = Job(
-        experiment=part.dataset,
+        experiment=found.part.dataset,
         row=spec.cell,
-        part=part,
+        part=found.part,
         model=spec,
         recipe=recipe,
         loss=card.loss,
@@ -146,10 +158,62 @@ def run_data(
     directory = choose_directory(job.directory(runs_dir), resume=resume)
     with _removed_unless_begun(directory, own=not resume):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
-    trivial = baselines(compared or data, card.metric)
-    run = TaskRun(record, trivial, directory, _in_own_units(record, data))
-    _write_report(run, data, trained)
-    return run
+    trivial = baselines(found.compared, card.metric)
+    remarks = _in_own_units(record, data)
+    return TaskRun(record, trivial, directory, remarks, data=data, model=trained)
+
+
+def _of_folder(folder: Path) -> _Source:
+    data = open_task(folder)
+    # That one file holds the digests of all others.
+    digest = sha256_of(folder / FACTS_FILE)
+    return _Source(data, Part("", _file_name(data.card.name), {"sha256": digest}), data)
+
+
+def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> _Source:
+    path = file.path
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(
+            f"{path} is no regular file: it can be read once, and a run is told by the content of "
+            "its data. Write them to a file first."
+        )
+    plain = load_csv(path, file.table, delimiter=file.delimiter)
+    _refuse_foresight(spec, plain)
+    data = plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
+    for note in data.card.notes:
+        say(note)
+    return _Source(data, Part("", _file_name(path.stem), _identity(file)), plain)
+
+
+def _file_name(name: str) -> str:
+    """Return a name without what the name of a folder may not hold."""
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def _refuse_foresight(spec: ModelSpec, data: TaskData) -> None:
+    """Refuse models that would look up the next row instead of predicting it.
+
+    Raises:
+        ArgumentError: the task is next-step prediction, and the model reads whole sequences.
+    """
+    ahead = "ahead" in entry_of(spec.cell).answers
+    if data.card.forecast and (ahead or spec.options.get("bidirectional")):
+        raise ArgumentError(
+            f"{spec.cell!r}{'' if ahead else ' with bidirectional=true'} reads a sequence to its "
+            "end before it answers, and would see the row that it is to predict. Choose another "
+            "model, or another task."
+        )
+
+
+def _identity(file: CsvFile) -> dict[str, Any]:
+    """Return what tells these data from others: the file's content, and what was said of it."""
+    said = {
+        field.name: getattr(file.table, field.name)
+        for field in fields(file.table)
+        if getattr(file.table, field.name) != field.default
+    }
+    extra = {} if file.delimiter == "," else {"delimiter": file.delimiter}
+    return {"sha256": sha256_of(file.path), **said, **extra}
 
 
 @contextmanager
@@ -210,27 +274,6 @@ def _number_in(name: str, base: str) -> int | None:
     if name == number or not number.isdecimal() or int(number) < 2:
         return None
     return int(number)
-
-
-def _write_report(run: TaskRun, data: TaskData, model: Any) -> None:
-    record, card = run.record, data.card
-    title = f"{model_entry(record.row).title} on {card.title}"
-    name, level = run.baselines[0] if run.baselines else ("", None)
-    panel = Curves("", [record], level=level, level_name=name)
-    pictures = [learning_curves([panel], record.metric)]
-    samples = sample(model, data)
-    if samples:
-        names = feature_names(card, len(samples[0].truth))
-        pictures.insert(0, predictions(samples, names, card.time_unit))
-    page = run_page(
-        record,
-        title=title,
-        source=f"Data: {card.source}",
-        baselines=run.baselines,
-        pictures=pictures,
-        notes=(*run.remarks, *card.notes) if data.table is not None else (),
-    )
-    write_page(page, run.report)
 
 
 def _in_own_units(record: RunRecord, data: TaskData) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """What an experiment is: frozen dataclasses, checked when built."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tauflow.errors import OptionError, UnknownNameError
+from tauflow.errors import UnknownNameError
+from tauflow.models.specified import ModelSpec
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
@@ -72,45 +73,6 @@ class Accept:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """A model of the catalog with its size and options.
-
-    Args:
-        cell: its name in the catalog of cells, or in that of whole models.
-        hidden_size: neurons, or latent dimensions.
-        head_init: how the linear readout is drawn, see
-            :class:`tauflow.models.sequence_model.SequenceModel`.
-        embedding_size: length of the vector of a token, if the data has tokens; by default
-            ``hidden_size``.
-        embedding_dropout: dropout on those vectors.
-        options: everything else that its constructor takes; ``wiring`` is a description for
-            :func:`tauflow.wirings.wiring_from_dict`, whose ``units`` default to ``hidden_size``.
-
-    Raises:
-        OptionError: an option has its own place, or follows from the data set.
-    """
-
-    cell: str
-    hidden_size: int
-    head_init: str = "torch"
-    embedding_size: int | None = None
-    embedding_dropout: float = 0.0
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        places = {
-            "input_size": "follows from the data set",
-            "return_sequences": "follows from the data set",
-            "classes": "follows from the data set",
-            "per_step": "follows from the data set",
-            "hidden_size": "is given beside the options",
-        }
-        for name in self.options:
-            if name in places:
-                raise OptionError(f"the model option {name!r} {places[name]}; leave it out.")
-
-
-@dataclass(frozen=True)
 class Part:
     """One data set of an experiment; most experiments have a single one, without a name.
 
@@ -133,11 +95,13 @@ class Setting:
         label: what tells it from the others, in words.
         model: what is trained.
         recipe: how.
+        values: what it sets, by dotted name, if a grid on the command line gives them.
     """
 
     label: str
     model: ModelSpec
     recipe: Recipe
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -198,6 +162,7 @@ class Experiment:
         rows: every published row.
         notes: conflicts between sources and the choices made.
         command: what computes the numbers, if they do not come from training.
+        epochs: to how many every run is cut; ``None`` for the recipes' own.
     """
 
     name: str
@@ -208,6 +173,11 @@ class Experiment:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     command: str | None = None
+    epochs: int | None = None
+
+    def cut(self, epochs: int | None) -> "Experiment":
+        """Return the experiment with another number of epochs, ``None`` for the recipes' own."""
+        return replace(self, epochs=epochs)
 
     def row(self, name: str) -> Row:
         """Return the row of that name."""

@@ -2,18 +2,20 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
-from tauflow.errors import SpecificationError
+from tauflow.errors import ArgumentError, SpecificationError, TauflowError
+from tauflow.models.specified import ModelSpec
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
-from .load import read_toml
+from .experiment import Row, Setting
 
 PLACES = ("recipe", "model")
 
+Grids = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A grid, see :func:`read_grid`, or several, of each of which every point is tried."""
 Settings = Mapping[str, Any]
 """Values of one point by dotted name, such as ``{"recipe.lr": 0.01, "model.hidden_size": 32}``."""
 
@@ -60,25 +62,72 @@ def _check(where: str, name: str, values: Any) -> None:
         )
 
 
-def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
-    """Read the table ``[grid]`` of a TOML file; what else the file holds is not looked at.
+def read_settings(row: Row, grids: Grids) -> tuple[Setting, ...]:
+    """Return every point of one or several grids as a setting of a row, each once.
+
+    Args:
+        row: a row whose model exists.
+        grids: see :func:`read_grid`.
 
     Raises:
-        DataNotFoundError: there is no such file.
-        SpecificationError: the file is not TOML, has no grid, or the grid is not one.
+        SpecificationError: a grid is none, or a value is impossible.
+        ArgumentError: there is nothing to vary.
     """
-    content = read_toml(path)
-    if not isinstance(content.get("grid"), Mapping):
-        raise SpecificationError(
-            f"{path} has no table [grid]. Add one, with lists of values such as "
-            "recipe.lr = [0.001, 0.01]."
+    given = [grids] if isinstance(grids, Mapping) else list(grids)
+    read = [read_grid(f"the grid of {row.name!r}", one) for one in given]
+    found: list[Settings] = []
+    for settings in (point for one in read for point in points(one) if one):
+        if settings not in found:
+            found.append(settings)
+    if not found:
+        raise ArgumentError(
+            f"there is nothing to vary for {row.name!r}: the grid is empty. Give one, such as "
+            '{"recipe": {"lr": [0.001, 0.01]}}.'
         )
-    return read_grid(f"{path}, [grid]", content["grid"])
+    return tuple(setting_of(row, settings) for settings in found)
+
+
+def setting_of(row: Row, settings: Settings) -> Setting:
+    """Return what a row is with other values.
+
+    Args:
+        row: a row whose model exists.
+        settings: values by dotted name.
+
+    Raises:
+        SpecificationError: a value is impossible.
+    """
+    assert row.recipe is not None, "only rows that are ready are searched"
+    assert row.model is not None, "only rows that are ready are searched"
+    said = nested(settings)
+    own = {f.name for f in fields(ModelSpec)} - {"options"}
+    places = {key: value for key, value in said.get("model", {}).items() if key in own}
+    options = {key: value for key, value in said.get("model", {}).items() if key not in own}
+    try:
+        recipe = Recipe.from_dict({**row.recipe.to_dict(), **said.get("recipe", {})})
+        model = replace(row.model, **places, options={**row.model.options, **options})
+    except (TauflowError, TypeError) as error:
+        raise impossible(row, settings, error) from error
+    return Setting(show(settings), model, recipe, settings)
+
+
+def impossible(row: Row, settings: Settings, error: Exception) -> SpecificationError:
+    """Return the error of a point that cannot be tried."""
+    return SpecificationError(f"the point {show(settings)} of {row.name!r}: {error}")
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Return every combination of a grid's values, the last name varying fastest."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def nested(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return values by ``recipe`` and ``model`` and the name below, without what is not set."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        place, _, setting = name.partition(".")
+        found.setdefault(place, {})[setting] = value
+    return found
 
 
 def show(settings: Settings) -> str:

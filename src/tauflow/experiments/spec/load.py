@@ -1,6 +1,7 @@
 """Find and read specification files."""
 
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tauflow.plain_json import DEEPEST, check_depth
 from tauflow.registry import nearest
 
 from .experiment import Experiment
+from .grid import read_grid
 from .parse import experiment_from_dict
 
 if sys.version_info >= (3, 11):
@@ -49,6 +51,22 @@ def load_experiment(name: str | Path) -> Experiment:
     packaged = resources.files("tauflow.experiments.spec") / "tables" / f"{name}.toml"
     where = f"{name}.toml"
     return experiment_from_dict(_parse(packaged.read_bytes(), where), where)
+
+
+def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
+    """Read the table ``[grid]`` of a TOML file; what else the file holds is not looked at.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        SpecificationError: the file is not TOML, has no grid, or the grid is not one.
+    """
+    content = read_toml(path)
+    if not isinstance(content.get("grid"), Mapping):
+        raise SpecificationError(
+            f"{path} has no table [grid]. Add one, with lists of values such as "
+            "recipe.lr = [0.001, 0.01]."
+        )
+    return read_grid(f"{path}, [grid]", content["grid"])
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

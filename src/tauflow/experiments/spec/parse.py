@@ -4,15 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from itertools import product
 from typing import Any
 
 from tauflow.errors import SpecificationError, TauflowError
+from tauflow.models.specified import ModelSpec
 from tauflow.option_types import shown
 from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
-from .experiment import Accept, Experiment, ModelSpec, Part, Published, Row, Setting
+from .experiment import Accept, Experiment, Part, Published, Row, Setting
+from .grid import nested, points
 
 Table = Mapping[str, Any]
 
@@ -308,22 +309,19 @@ def _recipe(layers: Iterable[Table], where: str) -> Recipe:
 def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
     """Return every combination of the lists in ``{"model": {...}, "recipe": {...}}``."""
     check_keys(where, grid, ("model", "recipe"))
-    lists = [(kind, key, values) for kind in grid for key, values in grid[kind].items()]
-    for _, key, values in lists:
+    flat = {f"{kind}.{key}": values for kind in grid for key, values in grid[kind].items()}
+    keys = {name: name.partition(".")[2] for name in flat}
+    for name, values in flat.items():
         if not isinstance(values, list) or not values:
-            raise SpecificationError(f"{where}: {key} must be a list of values, got {values!r}.")
-    if math.prod(len(values) for _, _, values in lists) > _MOST:
-        keys = ", ".join(key for _, key, _ in lists)
+            raise SpecificationError(
+                f"{where}: {keys[name]} must be a list of values, got {values!r}."
+            )
+    if math.prod(map(len, flat.values())) > _MOST:
         raise SpecificationError(
-            f"{where}: there are more than {_MOST} combinations of {keys}. Leave some values out."
+            f"{where}: there are more than {_MOST} combinations of {', '.join(keys.values())}. "
+            "Leave some values out."
         )
-    found = []
-    for values in product(*(values for _, _, values in lists)):
-        combination: dict[str, dict[str, Any]] = {}
-        for (kind, key, _), value in zip(lists, values, strict=True):
-            combination.setdefault(kind, {})[key] = value
-        found.append(combination)
-    return found
+    return [nested(settings) for settings in points(flat)]
 
 
 def _label(combination: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,7 +7,8 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
-from tauflow.experiments.report.samples import baselines, sample
+from tauflow.experiments.report.samples import sample
+from tauflow.experiments.run.baselines import baselines
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import GRU
 

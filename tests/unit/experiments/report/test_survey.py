@@ -10,9 +10,9 @@ from tauflow.errors import DataNotFoundError, SpecificationError
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
 from tauflow.experiments.run import results
-from tauflow.experiments.run.grid_search import with_settings
 from tauflow.experiments.run.job import identity, job_of
 from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.spec.grid import setting_of
 from tauflow.experiments.spec.load import tomllib  # Python 3.10 has it under another name
 from tauflow.experiments.spec.parse import experiment_from_dict
 
@@ -35,10 +35,12 @@ def surveyed(folder, tmp_path):
     return gather
 
 
-def add(folder, row="gru", *, seed=0, test=0.5, experiment=None, error=None, **options):
+def add(
+    folder, row="gru", *, seed=0, test=0.5, experiment=None, error=None, epochs=None, setting=None
+):
     """Append a run with an invented score to the results of the tiny table."""
     experiment = experiment or tiny()
-    job = job_of(experiment, experiment.row(row), seed, **options)
+    job = job_of(experiment.cut(epochs), experiment.row(row), seed, setting)
     ran = job.recipe.epochs
     history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
     scores = {
@@ -282,7 +284,8 @@ def test_remarks_that_nobody_would_see_are_refused(folder, surveyed, text, messa
 
 def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):
     add(folder)
-    row = with_settings(tiny().row("gru"), {"recipe.lr": 0.3})
+    row = tiny().row("gru")
+    row = replace(row, recipe=setting_of(row, {"recipe.lr": 0.3}).recipe)
     add(folder, experiment=replace(tiny(), rows=(row,)))
     add(folder, seed=1, error="NonFiniteError: the loss is nan")
     add(folder, seed=2, error="OSError: the disk is full")

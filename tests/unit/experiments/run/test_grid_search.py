@@ -7,9 +7,9 @@ from tiny_experiment import tiny, without_times
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
 from tauflow.experiments import grid_search, reproduce
 from tauflow.experiments.run import results
-from tauflow.experiments.run.grid_search import with_settings
 from tauflow.experiments.run.job import job_of, run_one
-from tauflow.experiments.spec.grid import load_grid, points, read_grid
+from tauflow.experiments.spec.grid import points, read_grid, setting_of
+from tauflow.experiments.spec.load import load_grid
 
 GRID = {"recipe": {"lr": [0.01, 0.1]}, "model": {"hidden_size": [2, 3]}}
 
@@ -40,8 +40,8 @@ def test_accuracies_are_ranked_from_the_highest(places):
     experiment, scores = tiny(metric="accuracy"), iter([0.5, 0.9, 0.7])
     grid = {"recipe.lr": [0.1, 0.2, 0.3]}
     for lr in grid["recipe.lr"]:
-        row = with_settings(experiment.row("gru"), {"recipe.lr": lr})
-        point = job_of(experiment, row, 0)
+        row = experiment.row("gru")
+        point = job_of(experiment, row, 0, setting_of(row, {"recipe.lr": lr}))
         record = results.RunRecord(
             **{"experiment": "tiny", "row": "gru", "seed": 0, "config": point.config},
             **{"config_hash": point.hash, "status": "done", "metric": "accuracy", "started": ""},
@@ -120,7 +120,7 @@ def test_points_are_every_combination_in_order():
 
 
 def test_settings_reach_recipe_model_and_options():
-    row = with_settings(
+    row = setting_of(
         tiny().row("gru"),
         {"recipe.batch_size": 3, "model.hidden_size": 7, "model.init": "keras"},
     )

@@ -110,8 +110,8 @@ kept = workers._attempt_in_worker
 
 def die_of_one_run(job, **options):
     if (job.row, job.seed) == ("gru", 1):
-        (job.directory(options["runs_dir"])).mkdir(parents=True, exist_ok=True)
-        (job.directory(options["runs_dir"]) / "running").write_text(options["token"])
+        (job.directory(options["places"].runs)).mkdir(parents=True, exist_ok=True)
+        (job.directory(options["places"].runs) / "running").write_text(options["token"])
         os.kill(os.getpid(), signal.SIGKILL)
     return kept(job, **options)
 

@@ -10,7 +10,7 @@ from tauflow.experiments import load_experiment, reproduce
 from tauflow.experiments.report import table
 from tauflow.experiments.report.page import grid_markdown, write_grid_reports
 from tauflow.experiments.run import results
-from tauflow.experiments.run.job import job_of
+from tauflow.experiments.run.job import Places, job_of
 from tauflow.experiments.run.search import best_setting
 from tauflow.experiments.spec.parse import experiment_from_dict
 
@@ -207,7 +207,7 @@ def test_a_search_keeps_the_best_setting_and_repeats_it(tmp_path):
     reproduce(experiment, progress=False, **places)
     assert (tmp_path / "results" / "tiny.jsonl").read_text() == before
     assert f"best of 2 settings: {best.label}" in grid_markdown(grid)
-    _, page = write_grid_reports(grid, **places)
+    _, page = write_grid_reports(grid, Places(places["results_dir"], places["runs_dir"]))
     assert "Learning curves" in page.read_text(encoding="utf-8")
 
 
@@ -240,14 +240,14 @@ def record(experiment, lr, **scores):
 def test_the_metric_that_selects_epochs_selects_settings():
     experiment = searching(metric="mae")
     pair = [record(experiment, 1e-6, valid=0.2), record(experiment, 0.03, valid=0.3)]
-    assert best_setting(experiment, experiment.row("gru"), None, pair).recipe.lr == 1e-6
+    assert best_setting(experiment, experiment.row("gru"), pair).recipe.lr == 1e-6
     by_mse = searching(recipe={**parsed()["recipe"], "select_by": "mse"})
     pair = [
         record(by_mse, lr, valid=valid, best_epoch=1, history=({"criterion": criterion},))
         for lr, valid, criterion in ((1e-6, 0.2, 5.0), (0.03, 0.3, 4.0))
     ]
-    assert best_setting(by_mse, by_mse.row("gru"), None, pair).recipe.lr == 0.03
-    assert best_setting(by_mse, by_mse.row("gru"), None, []) is None
+    assert best_setting(by_mse, by_mse.row("gru"), pair).recipe.lr == 0.03
+    assert best_setting(by_mse, by_mse.row("gru"), []) is None
 
 
 def test_what_is_not_trained_says_so(tmp_path):
@@ -271,7 +271,7 @@ def test_several_metrics_are_named_with_their_parts(tmp_path):
         "90.00 ± 10.00",
         "0.900 ± 0.100",
     ]
-    write_grid_reports(grid, results_dir=tmp_path, runs_dir=tmp_path)
+    write_grid_reports(grid, Places(tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tauflow.experiments.report.page import grid_markdown, write_grid_reports
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.run import results, schedule
 from tauflow.experiments.run.extend import take_over_shorter
-from tauflow.experiments.run.job import execute, job_of, load_part, run_one, shortened
+from tauflow.experiments.run.job import Places, execute, job_of, load_part, run_one, shortened
 from tauflow.experiments.spec.experiment import Published
 from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.training.curriculum import steps_of_epoch
@@ -63,9 +63,9 @@ def test_a_record_says_all_there_is_to_know(places):
 def test_other_seeds_and_epochs_are_other_runs(places):
     experiment = tiny()
     gru = experiment.row("gru")
-    jobs = [job_of(experiment, gru, seed, epochs=e) for seed in (0, 1) for e in (None, 1)]
+    jobs = [job_of(experiment.cut(e), gru, seed) for seed in (0, 1) for e in (None, 1)]
     assert len({job.hash for job in jobs}) == 4
-    assert job_of(experiment, gru, 0, epochs=2).hash == jobs[0].hash
+    assert job_of(experiment.cut(2), gru, 0).hash == jobs[0].hash
     # What changes no result is no part of a run's identity.
     recipe = replace(gru.recipe, eval_batch_size=7)
     assert replace(jobs[0], recipe=recipe).hash == jobs[0].hash
@@ -116,7 +116,7 @@ def test_runs_that_are_no_beginning_of_a_longer_one_are_left_alone(tmp_path):
 @pytest.mark.parametrize(("epochs", "stage"), [(1300, 100), (26, 2), (5, 1)])
 def test_a_shortened_run_still_comes_to_whole_sequences(epochs, stage):
     written = load_experiment("gnode-table-4")
-    recipe = job_of(written, written.row("gru/drop-30"), 0, epochs=epochs).recipe
+    recipe = job_of(written.cut(epochs), written.row("gru/drop-30"), 0).recipe
     assert (recipe.epochs, recipe.curriculum_epochs) == (epochs, stage)
     trained_whole = epochs > stage * len(recipe.curriculum)
     assert (steps_of_epoch(recipe, epochs) is None) == trained_whole == (epochs >= 26)
@@ -294,7 +294,7 @@ def test_the_table_sets_ours_beside_published(places):
 @pytest.mark.slow
 def test_the_page_needs_nothing_else_and_escapes_text(places):
     grid = reproduce(tiny(), seeds=1, progress=False, **places)
-    markdown, html = write_grid_reports(grid, **places)
+    markdown, html = write_grid_reports(grid, Places(places["results_dir"], places["runs_dir"]))
     page = html.read_text(encoding="utf-8")
     assert markdown.read_text(encoding="utf-8") == grid_markdown(grid)
     assert "Elman &lt;b&gt;" in page

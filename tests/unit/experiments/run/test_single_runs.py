@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tauflow.errors import ArgumentError, CheckpointError, OptionError, UnknownNameError
+from tauflow.experiments.report.page import write_run_report
 from tauflow.experiments.run.task import RECIPE, choose_directory, run_task
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
@@ -19,7 +20,7 @@ def test_a_run_ends_with_a_report(tmp_path):
     assert run.record.status == "done"
     names = [name for name, _ in run.baselines]
     assert names == ["persistence", "training mean"]
-    page = run.report.read_text(encoding="utf-8")
+    page = write_run_report(run).read_text(encoding="utf-8")
     assert page.count("data:image/svg+xml;base64,") == 2
     assert f"{run.record.parameters:,}" in page
 

@@ -10,8 +10,8 @@ from tauflow.errors import (
     UnknownNameError,
 )
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.job import build_model, execute, job_of, load_part
-from tauflow.experiments.spec.experiment import ModelSpec
+from tauflow.experiments.run.job import execute, job_of, load_part
+from tauflow.models.specified import ModelSpec, build_model
 
 
 def test_recipes_are_those_of_the_papers():
@@ -34,11 +34,11 @@ def test_shared_tables_and_own_keys_are_merged():
 
 def test_the_model_fits_the_data():
     data = load_part(tiny().rows[0].part)
-    model = build_model(ModelSpec("cfc", 4), data)
+    model = build_model(ModelSpec("cfc", 4), data.card)
     y, _ = model(data.test.x, dt=data.test.dt)
     assert y.shape == data.test.y.shape
     wired = ModelSpec("ltc", 9, options={"wiring": {"kind": "auto-ncp", "output_size": 2}})
-    cell = build_model(wired, data).rnn.cell
+    cell = build_model(wired, data.card).rnn.cell
     assert (cell.wiring.units, cell.output_size) == (9, 2)
 
 
@@ -54,7 +54,7 @@ def test_a_whole_model_fits_the_data_too(name, options, outputs):
     entry = {**parsed()["row"][0], "model": {"cell": name, "hidden_size": 4, **options}}
     (whole,) = tiny(row=[entry]).rows
     data = load_part(whole.part)
-    model = build_model(whole.model, data)
+    model = build_model(whole.model, data.card)
     y, _ = model(data.test.x, dt=data.test.dt)
     assert y.shape == (*data.test.y.shape[:2], getattr(data.card, outputs))
 
@@ -102,7 +102,7 @@ def test_what_does_not_fit_a_whole_model_is_said(model, error, message):
 
     def build():
         table = tiny(row=[{**parsed()["row"][0], "model": {"hidden_size": 4, **model}}])
-        return build_model(table.rows[0].model, data)
+        return build_model(table.rows[0].model, data.card)
 
     with pytest.raises(error, match=message):
         build()

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import torch
 
-from tauflow.batch import SequenceBatch
-from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.card import DatasetCard
 from tauflow.data.catalog import DATASETS
-from tauflow.experiments.spec.experiment import READY, Experiment, ModelSpec
+from tauflow.models.facts import parameter_count
+from tauflow.models.specified import build_model
 
-from .job import build_model
+from .experiment import READY, Experiment
 
 
 def parameter_counts(
@@ -35,16 +35,6 @@ def parameter_counts(
         key = (row.part.name, repr(row.model))
         if key not in known:
             with torch.random.fork_rng(devices=[]):
-                known[key] = _count(row.model, card)
+                known[key] = parameter_count(build_model(row.model, card))
         counts[row.name] = known[key]
     return counts
-
-
-def _count(model: ModelSpec, card: DatasetCard) -> int:
-    nothing = _no_sequences(card)
-    built = build_model(model, TaskData(card, nothing, None, nothing))
-    return sum(parameter.numel() for parameter in built.parameters() if parameter.requires_grad)
-
-
-def _no_sequences(card: DatasetCard) -> SequenceBatch:
-    return SequenceBatch(torch.zeros(0, 1, card.input_size), torch.zeros(0))

@@ -1,14 +1,15 @@
-"""The models that are more than a cell, by name, beside the cells of ``tauflow.cells.catalog``."""
+"""Every model by name: whole ones, listed here, beside the cells of ``tauflow.cells.catalog``."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tauflow.cells.catalog import MODELS, ModelEntry
 from tauflow.errors import OptionError
 from tauflow.registry import Registry, nearest
-from tauflow.sequence import build
+from tauflow.sequence import SequenceModule, build
 
 from .base import AbstractWholeModel
 from .convolutional import DRIVING_LAYERS, ConvolutionalSequenceModel
@@ -118,6 +119,49 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
 """Every model that is more than a cell, by name."""
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What an experiment must know of a model, a cell or a whole one, to train it by its name.
+
+    Args:
+        name: catalog name.
+        build: builds it from an input size, a hidden size and options; of a cell its sequence
+            module.
+        reads: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
+            ``"wiring"``: a description of one in place of a number of neurons.
+        answers: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
+            itself, and no readout goes on top; ``"ahead"``: an answer depends on later steps too.
+        title: name in the papers.
+        source: where the model was published.
+    """
+
+    name: str
+    build: Callable[..., SequenceModule | AbstractWholeModel]
+    reads: frozenset[str]
+    answers: frozenset[str]
+    title: str
+    source: str
+
+
+def _words(**facts: bool) -> frozenset[str]:
+    return frozenset(word.replace("_", " ") for word, holds in facts.items() if holds)
+
+
+def _of_cell(entry: ModelEntry) -> Entry:
+    reads = _words(features=True, wiring=True, observed=entry.cell.uses_observed)
+    make = partial(build, entry.name)
+    return Entry(entry.name, make, reads, _words(every_step=True), entry.title, entry.paper)
+
+
+def _of_whole(entry: WholeModelEntry) -> Entry:
+    kind = entry.model
+    reads = _words(
+        features=not kind.takes_images, images=kind.takes_images, observed=kind.uses_observed
+    )
+    answers = _words(every_step=kind.every_step, targets=kind.has_head, ahead=kind.reads_ahead)
+    return Entry(entry.name, entry.build, reads, answers, entry.title, entry.paper)
+
+
 def model_entry(name: str) -> ModelEntry | WholeModelEntry:
     """Return the catalog entry of a cell or of a whole model.
 
@@ -126,3 +170,13 @@ def model_entry(name: str) -> ModelEntry | WholeModelEntry:
     """
     known: dict[str, ModelEntry | WholeModelEntry] = {**MODELS, **WHOLE_MODELS}
     return Registry("model", known)[name]
+
+
+def entry_of(name: str) -> Entry:
+    """Return what an experiment must know of a model.
+
+    Raises:
+        UnknownNameError: there is none of that name; the nearest is suggested.
+    """
+    model_entry(name)  # refuse what is in neither catalog, in words that name both
+    return _of_cell(MODELS[name]) if name in MODELS else _of_whole(WHOLE_MODELS[name])

@@ -6,6 +6,8 @@ import torch
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import ArgumentError, OptionError, UnknownNameError
 from tauflow.models import WHOLE_MODELS, ConvolutionalSequenceModel, model_entry
+from tauflow.models.registry import entry_of
+from tauflow.sequence import SequenceModule
 from tauflow.wirings import AutoNCP
 
 B, T, H, IMAGE = 3, 5, 8, (1, 61, 61)
@@ -82,3 +84,24 @@ def test_one_name_finds_cells_and_whole_models():
     assert model_entry("seft") is WHOLE_MODELS["seft"]
     with pytest.raises(UnknownNameError, match=r"unknown model 'latent-ode'.*Did you mean 'latent"):
         model_entry("latent-ode")
+
+
+@pytest.mark.parametrize("name", [*MODELS, *WHOLE_MODELS])
+def test_what_an_experiment_must_know_is_what_the_built_model_says(name):
+    entry = entry_of(name)
+    assert (entry.name, entry.title, entry.source) == (
+        name,
+        model_entry(name).title,
+        model_entry(name).paper,
+    )
+    if name in WHOLE_MODELS:
+        model = built(name)[0]
+        assert ("images" in entry.reads) == isinstance(model.input_size, tuple)
+        assert ("targets" in entry.answers) == model.has_head
+        assert ("ahead" in entry.answers) == model.reads_ahead
+    else:
+        model = MODELS[name].build(3, H)
+        assert isinstance(entry.build(3, H, return_sequences=False), SequenceModule)
+        assert entry.answers == {"every step"}
+    assert ("features" in entry.reads) != ("images" in entry.reads)
+    assert ("observed" in entry.reads) == model.uses_observed

@@ -1,0 +1,76 @@
+"""Axes: new ones, several side by side with their letters, logarithmic ones."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+
+def new_axes(width: float, height: float) -> "Axes":
+    """Return the axes of a new figure of some width and height, in inches."""
+    from matplotlib import pyplot as plt
+
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax
+
+
+def figure_of(ax: "Axes") -> "Figure":
+    """Return the whole figure that axes stand in."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "axes that are drawn on stand in a figure"
+    return figure
+
+
+def panels(
+    count: int, *, columns: int, width: float = 3.3, height: float = 2.7, above: float = 0.3
+) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with so many axes, row by row.
+
+    Args:
+        count: axes to make.
+        columns: in a row.
+        width: of one, in inches.
+        height: of one.
+        above: for a legend above all.
+    """
+    from matplotlib import pyplot as plt
+
+    rows = -(-count // columns)
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(width * columns, height * rows + above),
+        squeeze=False,
+        layout="constrained",
+    )
+    return figure, used(grid, count)
+
+
+def used(grid: Any, count: int) -> "list[Axes]":
+    """Return the first axes of a grid, row by row, and hide the others."""
+    for ax in list(grid.flat)[count:]:
+        ax.set_visible(False)
+    return list(grid.flat)[:count]
+
+
+def letters(axes: "Sequence[Axes]", titles: Sequence[str]) -> None:
+    """Title the axes A, B, ... and what they show."""
+    for letter, ax, title in zip("ABCDEFGHIJKLMNOP", axes, titles, strict=False):
+        ax.set_title(f"{letter}  {title}")
+
+
+def log_axis(axes: "Axes", axis: "Axis") -> None:
+    """Make one of the axes logarithmic, with plain numbers at 1, 2 and 5 times a power of ten.
+
+    Over more than three powers of ten these would overlap, and only the powers have numbers.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high <= 1e3 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,69 @@
+"""What every report is made with: its files, its templates, and where its runs were made."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tauflow.experiments.run.results import RunRecord
+from tauflow.plain_text import visible
+from tauflow.tensorfile import write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+Pairs = list[tuple[str, str]]
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a report, in one step; return its path."""
+    write_atomically(path, visible(text).encode())
+    return path
+
+
+def render(template: str, **content: Any) -> str:
+    """Return one of the packaged templates, filled in: a page that needs nothing else."""
+    return _template(template).render(**content)
+
+
+@cache
+def _template(name: str) -> "Template":
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tauflow.experiments.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def measured_with(records: Sequence[RunRecord]) -> str:
+    """Say in a sentence where runs were made; nothing if there are none."""
+    facts = ", ".join(f"{key} {value}" for key, value in environment_of(records))
+    return f"Measured with {facts}." if facts else ""
+
+
+def environment_of(records: Sequence[RunRecord]) -> Pairs:
+    """Say where runs were made; several values of one fact are all named."""
+    facts: dict[str, list[str]] = {}
+    for record in records:
+        cores, threads = record.machine.get("cores"), record.machine.get("threads")
+        found = {
+            "tauflow": record.versions.get("tauflow"),
+            "revision": record.commit,
+            "PyTorch": record.versions.get("torch"),
+            "NumPy": record.versions.get("numpy"),
+            "Python": record.versions.get("python"),
+            "processor": record.machine.get("cpu"),
+            "cores": None if cores is None else f"{cores}, {threads} used by a run",
+            "platform": record.machine.get("platform"),
+            "date": record.started[:10],
+        }
+        for key, value in found.items():
+            values = facts.setdefault(key, [])
+            if value and str(value) not in values:
+                values.append(str(value))
+    return [(key, "; ".join(values)) for key, values in facts.items() if values]
