@@ -56,6 +56,8 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     """Whether ``step`` takes a fourth argument, the (B, I) mask of measured features."""
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
+    state_names: ClassVar[tuple[str, ...]] = ("h",)
+    """The parts of the state, if each is as wide as there are neurons."""
 
     options: dict[str, Any]
     """The arguments the cell was built with; recorded automatically."""
@@ -73,7 +75,7 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     @property
     def state_parts(self) -> dict[str, int]:
         """Names and widths of the parts of the state, in order."""
-        return {"h": self.hidden_size}
+        return dict.fromkeys(self.state_names, self.hidden_size)
 
     @property
     def state_size(self) -> int:
@@ -172,18 +174,11 @@ class AbstractHoistedCell(AbstractCell):
     """
 
     @abstractmethod
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, *args: Any, **kwargs: Any) -> Hoisted:
         """Return what the step needs apart from the state, for any leading axes.
 
-        Args:
-            x: inputs.
-            dt: gaps.
-            observed: which features were measured; only for cells with ``uses_observed``.
+        A subclass takes the inputs x, (*batch, I), the gaps dt, (*batch, 1), and with
+        ``uses_observed`` which features were measured, (*batch, I) or ``None``.
         """
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from tauflow.checks import finite
@@ -44,6 +44,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+    state_names = ("h", "q", "c")  # the LSTM's output, the CT-RNN's state, the LSTM's memory
 
     def __init__(
         self,
@@ -63,11 +64,6 @@ class BidirectionalRNNCell(AbstractHoistedCell):
             both, hidden_size, solver=solver, substeps=substeps, damping=damping
         )
 
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The LSTM's output h, the CT-RNN's state q, the LSTM's memory c."""
-        return {"h": self.hidden_size, "q": self.hidden_size, "c": self.hidden_size}
-
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw input weights Glorot uniform, recurrent ones orthogonal; biases 0, the scale 1."""
         self.lstm.reset_parameters(generator)
@@ -77,12 +73,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         """Return that of the CT-RNN."""
         return self.ct_rnn.stable_gap()
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return what both take from the input, the gap, and the weights of [h; q] as one."""
         D, N = self.input_size, self.hidden_size
         of_x, of_q, of_dt = self.lstm.W_x.split([D, N, 1], dim=1)

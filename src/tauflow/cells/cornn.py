@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import boolean, positive, within
@@ -49,6 +49,7 @@ class CoRNNCell(AbstractGapFeatureCell):
     """
 
     paper: ClassVar[str] = "Rusch & Mishra 2021, Coupled oscillatory recurrent neural network"
+    state_names = ("y", "z")  # the positions and the velocities
 
     def __init__(
         self,
@@ -77,17 +78,7 @@ class CoRNNCell(AbstractGapFeatureCell):
         torch_uniform_(self.b, self.feature_size, generator)
         torch_uniform_(self.W_h, 2 * self.hidden_size, generator)
 
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The positions y and the velocities z."""
-        return {"y": self.hidden_size, "z": self.hidden_size}
-
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the force, (*batch, N)."""
         return Hoisted((self.features(x, dt) @ self.W_x.T + self.b,))
 

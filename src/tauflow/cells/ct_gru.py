@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import at_least, one_of
@@ -98,12 +98,7 @@ class CTGRUCell(AbstractHoistedCell):
             return torch.exp(-1 / ln_tau).expand(*dt.shape[:-1], self.scales)  # 1 / 0: e^-inf = 0
         return torch.exp(-dt / torch.exp(ln_tau))
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the gates and of q, the decay factors, and the weights.
 
         The gates' share already has ln tau_k taken off.

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,12 +76,7 @@ class CTLSTMCell(AbstractHoistedCell):
         nn.init.orthogonal_(self.W_h, generator=generator)
         nn.init.zeros_(self.b)
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the blocks' share of the input, (*batch, 7 N), and the gap."""
         return Hoisted((x @ self.W_x.T + self.b, dt))
 

@@ -4,65 +4,17 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow.solvers import GapSolver
 
 from .base import Hoisted
-from .gated_fields import AbstractGatedFlowCell, relax, towards
-from .initialise import Generator
-from .weight_schemes import draw_bias_, draw_weight_
+from .gated_fields import AbstractPackedFlowCell, relax, towards
 
 
-class AbstractEulerGatedCell(AbstractGatedFlowCell):
-    """What the two share: packed weights, drawn block by block.
-
-    Args:
-        input_size: features D per time point.
-        hidden_size: neurons N.
-        tau: time constant, in the unit of ``dt``.
-        substeps: solver steps per sample.
-        initial_state: ``"zeros"``, ``"affine"``, ``"learned"`` or ``"fixed"``.
-        init: ``"glorot_normal"``, ``"glorot_uniform"`` or ``"kaiming"``.
-    """
-
-    gates: ClassVar[int]
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        tau: float,
-        substeps: int,
-        initial_state: str,
-        init: str,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            tau=tau,
-            substeps=substeps,
-            initial_state=initial_state,
-            init=init,
-        )
-        rows = self.gates * hidden_size
-        self.W_x = nn.Parameter(torch.empty(rows, input_size))
-        self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
-        self.b = nn.Parameter(torch.empty(rows))
-        self.reset_parameters()
-
-    def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw each block as ``init`` says, with its own fans, and biases from N(0, 1e-6)."""
-        for weight in (self.W_x, self.W_h):
-            draw_weight_(weight, self.init, generator, rows=[self.hidden_size] * self.gates)
-        draw_bias_(self.b, generator)
-        self.start.reset_parameters(self.init, generator)
-
-
-class EulerGRUCell(AbstractEulerGatedCell):
+class EulerGRUCell(AbstractPackedFlowCell):
     r"""Gated recurrent unit as a flow, stepped by Euler's method.
 
     .. math::
@@ -123,12 +75,7 @@ class EulerGRUCell(AbstractEulerGatedCell):
         )
         self.gap = GapSolver(solver, substeps, rtol, atol)
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gap in time constants, the input's share of z and r, and of n; the weights."""
         gates = 2 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)
@@ -167,7 +114,7 @@ def _gru_terms(
     return terms
 
 
-class EulerLSTMCell(AbstractEulerGatedCell):
+class EulerLSTMCell(AbstractPackedFlowCell):
     r"""Long short-term memory as a flow, stepped by Euler's method.
 
     .. math::
@@ -201,6 +148,7 @@ class EulerLSTMCell(AbstractEulerGatedCell):
     """
 
     paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997; Kim et al. 2023, Gated neural ODEs"
+    state_names = ("h", "c")  # the hidden state and the memory
     gates: ClassVar[int] = 4
 
     def __init__(
@@ -222,17 +170,7 @@ class EulerLSTMCell(AbstractEulerGatedCell):
             init=init,
         )
 
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The hidden state h and the memory c."""
-        return {"h": self.hidden_size, "c": self.hidden_size}
-
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return a step in time constants, the input's share of the gates; the weight."""
         alpha = dt / (self.tau * self.substeps)
         return Hoisted((alpha, F.linear(x, self.W_x, self.b)), (self.W_h.T,))

@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import one_of
@@ -99,12 +99,7 @@ class ExpRNNCell(AbstractGapFeatureCell):
         rotation: Tensor = torch.linalg.matrix_exp(copies)[0].to(matrix.dtype)
         return rotation
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share, (*batch, N), and Q transposed."""
         return Hoisted((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
 

@@ -6,7 +6,7 @@ Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.to
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import boolean, finite, one_of
@@ -68,12 +68,7 @@ class AbstractGatedCell(AbstractHoistedCell):
         """Return the input that the gates see."""
         return torch.cat([x, dt], dim=-1) if self.append_dt else x
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gates' share of the input, (*batch, gates * N)."""
         return Hoisted((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
 
@@ -121,6 +116,7 @@ class LSTMCell(AbstractGatedCell):
     """
 
     paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997, Long short-term memory"
+    state_names = ("h", "c")  # the hidden state and the memory
     gates: ClassVar[int] = 4
 
     def __init__(
@@ -135,11 +131,6 @@ class LSTMCell(AbstractGatedCell):
         super().__init__(input_size, hidden_size, append_dt=append_dt, init=init)
         self.forget_bias = finite(forget_bias=forget_bias)
         self.reset_parameters()
-
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The hidden state h and the memory c."""
-        return {"h": self.hidden_size, "c": self.hidden_size}
 
     def input_bias(self) -> Float[Tensor, " G"]:
         """Return b with the constant added to the forget gate's block."""

@@ -1,17 +1,19 @@
 """Flows that relax to a target at a gated rate, and what the cells made of them share."""
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow.checks import at_least, one_of, within
 from tauflow.solvers import GapSolver
 
 from .base import AbstractHoistedCell
 from .initial_state import InitialState
-from .weight_schemes import SCHEMES
+from .initialise import Generator
+from .weight_schemes import SCHEMES, draw_bias_, draw_weight_
 
 Terms = Callable[[Tensor], tuple[Tensor | None, Tensor]]
 
@@ -56,6 +58,33 @@ class AbstractGatedFlowCell(AbstractHoistedCell):
     def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
         """Return the state before the first input ``x``."""
         return self.start(x)  # type: ignore[no-any-return]
+
+
+class AbstractPackedFlowCell(AbstractGatedFlowCell):
+    """Base of those whose gates are packed in one weight for the input and one for the state.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N.
+        **flow: options of :class:`AbstractGatedFlowCell`.
+    """
+
+    gates: ClassVar[int]
+
+    def __init__(self, input_size: int, hidden_size: int, **flow: Any) -> None:
+        super().__init__(input_size, hidden_size, **flow)
+        rows = self.gates * hidden_size
+        self.W_x = nn.Parameter(torch.empty(rows, input_size))
+        self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
+        self.b = nn.Parameter(torch.empty(rows))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw each block as ``init`` says, with its own fans, and biases from N(0, 1e-6)."""
+        for weight in (self.W_x, self.W_h):
+            draw_weight_(weight, self.init, generator, rows=[self.hidden_size] * self.gates)
+        draw_bias_(self.b, generator)
+        self.start.reset_parameters(self.init, generator)
 
 
 def relax(terms: Terms, h: Tensor, gap: Tensor, solver: GapSolver) -> Tensor:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -174,12 +174,7 @@ class GNODECell(AbstractGatedFlowCell):
             )
         return slopes[self.phi_a]
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gap in time constants, the first layers' share of the input; the weights."""
         deeper = [*zip(self.W_F, self.b_F, strict=True), *zip(self.W_G, self.b_G, strict=True)]
         return Hoisted(

@@ -196,12 +196,7 @@ class UnmaskedGRUDCell(AbstractHoistedCell):
         self.b.zero_()
         self.b_delta.zero_()
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gates' share of the input, and the factor of decay."""
         decay = torch.exp(-torch.relu(self.w_delta * dt + self.b_delta))
         return Hoisted((x @ self.W.T + self.b, decay))

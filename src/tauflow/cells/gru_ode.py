@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import one_of
@@ -101,12 +101,7 @@ class GRUODECell(AbstractHoistedCell):
         """Return what the largest rate allows, where z = 0."""
         return self.gap.stable_span
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the gates and of g, the gap, and the recurrent weights."""
         drive = x @ self.W_x.T + self.b
         gates, g = drive.split([self.gates * self.hidden_size, self.hidden_size], dim=-1)

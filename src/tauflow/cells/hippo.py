@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -137,12 +137,7 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
             parts["t" if self.timestamped else "k"] = 1
         return parts
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of candidate, gate and memory, and the weights on the state."""
         features, width = self.features(x, dt), self.feature_size
         if self.measure == "lagt":

@@ -3,19 +3,19 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow.checks import one_of
 
 from .base import Hoisted
-from .gated_fields import AbstractGatedFlowCell, towards
+from .gated_fields import AbstractPackedFlowCell, towards
 from .initialise import Generator, torch_uniform_
-from .weight_schemes import SCHEMES, draw_bias_, draw_weight_
+from .weight_schemes import SCHEMES
 
 
-class LEMCell(AbstractGatedFlowCell):
+class LEMCell(AbstractPackedFlowCell):
     r"""Long expressive memory: two coupled states, each with a gated time step.
 
     With :math:`\alpha = dt / (\tau\,\mathrm{substeps})`:
@@ -57,6 +57,8 @@ class LEMCell(AbstractGatedFlowCell):
     """
 
     paper: ClassVar[str] = "Rusch et al. 2022, Long expressive memory"
+    gates: ClassVar[int] = 4
+    state_names = ("y", "z")  # the emitted state and the other one
 
     def __init__(
         self,
@@ -79,15 +81,6 @@ class LEMCell(AbstractGatedFlowCell):
             schemes=("torch", *SCHEMES),
         )
         self.scheme = one_of(("forward-backward", "forward"), scheme=scheme)
-        self.W_x = nn.Parameter(torch.empty(4 * hidden_size, input_size))
-        self.W_h = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
-        self.b = nn.Parameter(torch.empty(4 * hidden_size))
-        self.reset_parameters()
-
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """The emitted state y and the state z."""
-        return {"y": self.hidden_size, "z": self.hidden_size}
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw each block as ``init`` says; an affine start as by Glorot if that is ``"torch"``."""
@@ -95,18 +88,10 @@ class LEMCell(AbstractGatedFlowCell):
             for tensor in (self.W_x, self.W_h, self.b):
                 torch_uniform_(tensor, self.hidden_size, generator)
             self.start.reset_parameters(generator=generator)
-            return
-        for weight in (self.W_x, self.W_h):
-            draw_weight_(weight, self.init, generator, rows=[self.hidden_size] * 4)
-        draw_bias_(self.b, generator)
-        self.start.reset_parameters(self.init, generator)
+        else:
+            super().reset_parameters(generator)
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return a step in time constants, the input's share of what y drives and z drives."""
         of_y = 3 * self.hidden_size
         drive = F.linear(x, self.W_x, self.b)

@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import finite, one_of, positive, within
@@ -90,12 +90,7 @@ class LipschitzRNNCell(AbstractGapFeatureCell):
         eye = torch.eye(self.hidden_size, dtype=square.dtype, device=square.device)
         return self.beta * skew + (1 - self.beta) * symmetric - self.gamma * eye
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share, (*batch, N), the step, and [alpha A; W] transposed."""
         drive = self.features(x, dt) @ self.W_x.T + self.b
         both = torch.cat([self.alpha * self.constrained(self.B), self.constrained(self.C)])

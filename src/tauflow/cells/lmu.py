@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -133,12 +133,7 @@ class LMUCell(HoldsConstants, AbstractGapFeatureCell):
         """The hidden state h and the memory m."""
         return {"h": self.hidden_size, "m": self.order}
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the new h (before tanh) and m, and the weight on [h; m]."""
         width = self.feature_size
         joint = self._joint_weight()

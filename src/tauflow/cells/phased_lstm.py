@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -144,12 +144,7 @@ class PhasedLSTMCell(AbstractHoistedCell):
         closing = torch.where(phase < r, 2 - 2 * phase / r, self.leak * phase)
         return torch.where(phase < r / 2, rising, closing)
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the blocks' share of the input, and the gap, as released already as k."""
         drive = x @ self.W_x.T + shift_forget_gate(self.b, self.forget_bias)
         if self.form == "released":

@@ -7,7 +7,7 @@ subtracts a term that is linear in the gap. They share a name and little else, h
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,12 +63,7 @@ class RNNDecayCell(AbstractHoistedCell):
         self.b.zero_()
         inverse_softplus_(self.raw_tau.fill_(_INITIAL_RATE))
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share and the factor of decay, (*batch, N) each."""
         return Hoisted((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
 
@@ -118,12 +113,7 @@ class LinearDecayRNNCell(AbstractHoistedCell):
         self.b_2.zero_()
         self.tau.fill_(_INITIAL_RATE)
 
-    def hoist(
-        self,
-        x: Float[Tensor, "*batch I"],
-        dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share and the drift, (*batch, N) each."""
         return Hoisted((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
 

@@ -55,6 +55,7 @@ class RubanovaODERNNCell(AbstractHoistedCell):
     """
 
     paper: ClassVar[str] = "Rubanova et al. 2019, Latent ODEs for irregularly-sampled time series"
+    state_names = ("y", "s")  # mean and spread
     uses_observed = True
 
     def __init__(
@@ -90,11 +91,6 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         self.b_u, self.b_r = (nn.Parameter(torch.empty(N)) for _ in range(2))
         self.b_n = nn.Parameter(torch.empty(2 * N))
         self.reset_parameters()
-
-    @property
-    def state_parts(self) -> dict[str, int]:
-        """Mean and spread."""
-        return {"y": self.hidden_size, "s": self.hidden_size}
 
     def reset_parameters(self, generator: Generator = None) -> None:
         """Draw all weights from N(0, 0.1^2); biases 0, as the released code."""

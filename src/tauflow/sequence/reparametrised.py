@@ -11,7 +11,11 @@ def recompute_parameters(module: nn.Module) -> None:
     They do so in a hook before a part's ``forward``, which nothing calls: kernels and steps read
     the parameters themselves. Those of ``torch.nn.utils.parametrizations`` need no help.
     """
-    for part in module.modules():
+    for part in module._modules.values():  # as every forward pass looks, not by modules()
+        if part is None:
+            continue
         for hook in part._forward_pre_hooks.values():
             if isinstance(hook, REPARAMETRISATIONS):
                 hook(part, ())
+        if part._modules:
+            recompute_parameters(part)

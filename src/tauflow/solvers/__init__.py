@@ -1,6 +1,6 @@
 """Solvers for one gap of time: explicit tables, the semi-implicit fused step, adaptive steps."""
 
-from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
+from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
 from .explicit import integrate
 from .gap import FLOW_SOLVERS, GapSolver
 from .semilinear import SOLVERS, integrate_semilinear
@@ -23,4 +23,5 @@ __all__ = [
     "integrate_adaptive",
     "integrate_path",
     "integrate_semilinear",
+    "solver_statistics",
 ]

@@ -12,7 +12,9 @@ functions neither compile into one graph nor run under ``vmap``.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 import torch
@@ -36,6 +38,35 @@ from .torchode_steps import METHODS, SolverSettings, SolverStatistics, solve
 
 ADAPTIVE_METHODS: tuple[str, ...] = tuple(METHODS)
 """Names accepted by :func:`integrate_adaptive` and :func:`integrate_path`."""
+
+_COUNTED: ContextVar[tuple[list[SolverStatistics], ...]] = ContextVar("counted", default=())
+
+
+@contextmanager
+def solver_statistics() -> Iterator[list[SolverStatistics]]:
+    """Collect what the adaptive solves in a block took, of cells and models too, in their order.
+
+    The solves of this thread alone; those that find gradients are not among them. For example::
+
+        with solver_statistics() as solves:
+            y, h = tauflow.CTRNN(3, 8, solver="dopri5")(x, dt=dt)
+        print(sum(solve.evaluations for solve in solves))
+
+    Yields:
+        A list that grows, one entry for each solve: with a cell, for each sample of the sequences.
+    """
+    solves: list[SolverStatistics] = []
+    token = _COUNTED.set((*_COUNTED.get(), solves))
+    try:
+        yield solves
+    finally:
+        _COUNTED.reset(token)
+
+
+def _noted(statistics: SolverStatistics) -> SolverStatistics:
+    for solves in _COUNTED.get():
+        solves.append(statistics)
+    return statistics
 
 
 def integrate_adaptive(
@@ -85,13 +116,14 @@ def integrate_adaptive(
     settings = _settings(where, method, rtol, atol, max_steps)
     _check_times(where, h, "dt", dt, (h.shape[0], 1), "(B, 1)")
     if not boolean(adjoint=adjoint):
-        return solve(field, h, dt, settings)
+        end, statistics = solve(field, h, dt, settings)
+        return end, _noted(statistics)
     parameters = tuple({id(p): p for p in parameters}.values())  # each once
     check_parameters(field, h, parameters, where)
     end, statistics = Backsolve.apply(  # type: ignore[no-untyped-call]  # torch types it as Any
         field, settings, h, dt, *parameters
     )
-    return end, statistics
+    return end, _noted(statistics)
 
 
 def integrate_path(
@@ -139,7 +171,7 @@ def integrate_path(
         leaving = h.unsqueeze(1) + t.unsqueeze(-1) * field(h).unsqueeze(1)
         path = torch.where((t == 0).unsqueeze(-1), leaving, path)
         statistics = replace(statistics, evaluations=statistics.evaluations + 1)
-    return path, statistics
+    return path, _noted(statistics)
 
 
 def _settings(where: str, method: str, rtol: float, atol: float, steps: int) -> SolverSettings:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import tauflow
 from tauflow.errors import (
     ArgumentError,
     DtypeError,
@@ -16,7 +17,12 @@ from tauflow.errors import (
     TimeError,
     UnknownNameError,
 )
-from tauflow.solvers import ADAPTIVE_METHODS, integrate_adaptive, integrate_path
+from tauflow.solvers import (
+    ADAPTIVE_METHODS,
+    integrate_adaptive,
+    integrate_path,
+    solver_statistics,
+)
 
 pytest.importorskip("torchode", reason="the adaptive solvers need the extra 'ode'")
 
@@ -127,6 +133,23 @@ def test_dormand_prince_evaluates_once_per_stage():
     assert statistics.evaluations == 2 + 6 * steps
     _, statistics = integrate_adaptive(lambda v: v @ A.T, normal(1, 3), column(3.0), method="bosh3")
     assert statistics.evaluations == 2 + 3 * int(statistics.accepted + statistics.rejected)
+
+
+def test_statistics_of_the_solves_inside_a_module_come_to_its_caller():
+    rnn = tauflow.CTRNN(2, 3, solver="dopri5").double()
+    calls = []
+    rnn.cell.phi = lambda z: calls.append(z) or torch.tanh(z)
+    with solver_statistics() as outer:
+        with solver_statistics() as solves:
+            rnn(normal(4, 5, 2), dt=0.5)
+        integrate_adaptive(van_der_pol, normal(1, 2), column(1.0), adjoint=True)
+        integrate_path(van_der_pol, normal(1, 2), column(1.0))
+    integrate_adaptive(van_der_pol, normal(1, 2), column(1.0))
+    assert len(solves) == 5
+    assert sum(solve.evaluations for solve in solves) == len(calls)
+    assert all(solve.accepted.shape == (4,) for solve in solves)
+    assert len(outer) == 7
+    assert outer[:5] == solves
 
 
 def test_a_path_passes_through_the_exact_states():
