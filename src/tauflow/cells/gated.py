@@ -9,15 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tauflow.checks import boolean, finite, one_of
+from tauflow.checks import finite, one_of
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import Hoisted
+from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator, torch_uniform_
 
 _INITS = ("torch", "keras", "tf1")
 
 
-class AbstractGatedCell(AbstractHoistedCell):
+class AbstractGatedCell(AbstractGapFeatureCell):
     """What the three share: a packed input and recurrent weight, and the gap as a feature.
 
     Args:
@@ -35,11 +36,10 @@ class AbstractGatedCell(AbstractHoistedCell):
     def __init__(
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch"
     ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.append_dt = self.uses_dt = boolean(append_dt=append_dt)
+        super().__init__(input_size, hidden_size, append_dt=append_dt)
         self.init = one_of(_INITS, init=init)
         rows = self.gates * hidden_size
-        self.W_x = nn.Parameter(torch.empty(rows, input_size + append_dt))
+        self.W_x = nn.Parameter(torch.empty(rows, self.feature_size))
         self.W_h = nn.Parameter(torch.empty(rows, hidden_size))
         self.b = nn.Parameter(torch.empty(rows))
 
@@ -61,12 +61,6 @@ class AbstractGatedCell(AbstractHoistedCell):
         for name, tensor in self.named_parameters():
             if name.startswith("b"):
                 nn.init.zeros_(tensor)
-
-    def features(
-        self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]
-    ) -> Float[Tensor, "*batch F"]:
-        """Return the input that the gates see."""
-        return torch.cat([x, dt], dim=-1) if self.append_dt else x
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gates' share of the input, (*batch, gates * N)."""
