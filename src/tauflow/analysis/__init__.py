@@ -15,7 +15,6 @@ from .fixed_points import (
     Quartiles,
     abscissa_quartiles,
     find_fixed_points,
-    quartile_table,
 )
 from .flow import Flow, System, as_flow, visited_states
 from .flow_field import FlowField, Trajectories, flow_field, follow
@@ -34,12 +33,11 @@ from .mean_field import (
     correlation,
     critical_curve,
     mean_field,
-    relu_correlation,
 )
 from .memory_length import MemoryLength, lyapunov_exponents, memory_length
 from .newton import Roots, find_roots
 from .plots import draw_wiring
-from .plots_approximation import draw_approximation, draw_approximation_errors, draw_imitation
+from .plots_approximation import draw_approximation_errors, draw_imitation
 from .plots_bounds import draw_certificate, draw_round_trip
 from .plots_closed_form import draw_closed_form, draw_closed_form_costs, draw_tightness
 from .plots_depth import draw_depths
@@ -161,7 +159,6 @@ __all__ = [
     "correlation",
     "critical_curve",
     "draw_abscissas",
-    "draw_approximation",
     "draw_approximation_errors",
     "draw_capacity",
     "draw_certificate",
@@ -211,8 +208,6 @@ __all__ = [
     "output_projection",
     "principal_components",
     "principal_scores",
-    "quartile_table",
-    "relu_correlation",
     "round_trip",
     "saliency_under_noise",
     "sample_network",

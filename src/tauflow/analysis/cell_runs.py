@@ -1,7 +1,5 @@
 """Run one cell over sequences and keep every state, for analyses that look between the steps."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -91,15 +89,3 @@ def run_cell(
         features = () if inputs.observed is None else (inputs.observed[:, step],)
         states.append(cell.step(inputs.x[:, step], states[-1], inputs.dt[:, step], *features))
     return CellRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode for a while."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -225,23 +225,6 @@ def abscissa_quartiles(found: FixedPoints) -> Quartiles:
     return Quartiles(lower, median, upper, len(values), len(found))
 
 
-def quartile_table(found: Mapping[str, FixedPoints]) -> str:
-    """Return median and quartiles of the abscissas of several networks, as Markdown.
-
-    Args:
-        found: name and fixed points of each network.
-    """
-    lines = [
-        "| model | median | quartiles | starts | points |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for name, points in found.items():
-        q = abscissa_quartiles(points)
-        spread = f"[{q.lower:.3f}, {q.upper:.3f}]"
-        lines.append(f"| {name} | {q.median:.3f} | {spread} | {q.starts} | {q.points} |")
-    return "\n".join(lines)
-
-
 def _draw(states: Tensor, count: int, seed: int) -> Tensor:
     if not len(states):
         raise ArgumentError(

@@ -17,8 +17,7 @@ from tauflow.checks import floating, positive, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import prepare
-
-from .cell_runs import evaluating
+from tauflow.training.metrics import evaluating
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import one_of, within
+from tauflow.training.metrics import evaluating
 
-from .cell_runs import CellRun, cell_of, evaluating, run_cell
+from .cell_runs import CellRun, cell_of, run_cell
 
 CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 

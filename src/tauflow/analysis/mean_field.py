@@ -179,22 +179,6 @@ def correlation(activation: str, kernel: float) -> tuple[float, float]:
     return _power(activation, kernel), float(weights @ slopes.square())
 
 
-def relu_correlation(kernel: float, cross: float) -> tuple[float, float]:
-    r"""Return :math:`\langle\varphi(x)\varphi(y)\rangle` and of the slopes for two ReLU units.
-
-    Source: Kim et al. 2023, "Gated neural ODEs", Eqs. 40 and 41.
-
-    Args:
-        kernel: variance of the normal variables x and y, above 0.
-        cross: their covariance.
-    """
-    positive(kernel=kernel)
-    within(-kernel, kernel, cross=cross)
-    root = math.sqrt(max(0.0, kernel**2 - cross**2))
-    angle = 1 + 2 / math.pi * math.atan2(cross, root)
-    return cross * angle / 4 + root / (2 * math.pi), angle / 4
-
-
 def _normal(kernel: float) -> tuple[Tensor, Tensor]:
     """Return points and weights of averages over a normal variable of some variance.
 

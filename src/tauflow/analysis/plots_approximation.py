@@ -11,41 +11,10 @@ from .approximation import Approximation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE)
 _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "o^sD"
-
-
-def draw_approximation(approximation: Approximation, *, trajectories: int = 6) -> "Figure":
-    """Draw held-out trajectories of the system, and the networks' over them, one panel per size.
-
-    Args:
-        approximation: from :func:`~tauflow.analysis.approximate_system`.
-        trajectories: how many to show.
-    """
-    from matplotlib import pyplot as plt
-
-    shown = approximation
-    count = len(shown.networks)
-    figure, grid = plt.subplots(
-        1,
-        count,
-        figsize=(2.7 * count + 0.3, 3.4),
-        layout="constrained",
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-    )
-    for number, (ax, size, error) in enumerate(
-        zip(grid[0], shown.neurons, shown.largest_error, strict=True)
-    ):
-        draw_imitation(shown, network=number, trajectories=trajectories, ax=ax)
-        ax.set_title(f"{size} hidden, max error {error:.2g}", fontsize=10)
-        ax.set_ylabel("")
-    grid[0][0].set_ylabel(f"$x_{shown.axes[1] + 1}$")
-    return figure
 
 
 def draw_imitation(

@@ -392,17 +392,9 @@ def layer_options() -> list[str]:
     return list(inspect.signature(SequenceModule.__init__).parameters)[2:]
 
 
-_LAYER_ARGUMENTS = """
-Arguments of the sequence module:
-    num_layers: stacked layers.
-    bidirectional: whether each layer also runs backwards in time.
-    dropout: probability of dropping an output between layers, while training.
-    proj_size: width of a linear map on every layer's output; 0 for none.
-    return_sequences: whether to return every step's output, or the last valid one's.
-    backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
-    checkpoint_every: train with memory for so many steps and one state for each such stretch, at
-        the price of a second forward pass; ``None`` keeps what every step needs.
-"""
+_LAYER_ARGUMENTS = "\nArguments of the sequence module:\n    num_layers:" + (
+    inspect.cleandoc(SequenceModule.__doc__ or "").partition("num_layers:")[2] + "\n"
+)
 
 
 def _showing_options_of(cell_class: type[AbstractCell]) -> Callable[..., None]:

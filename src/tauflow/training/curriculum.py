@@ -1,6 +1,6 @@
 """Train on the beginnings of sequences first, and on more of them from stage to stage."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from tauflow.batch import SequenceBatch
 
@@ -31,14 +31,7 @@ def beginning(batch: SequenceBatch, steps: int) -> SequenceBatch:
     Targets are taken for one per step if they have a third axis or their second is as long as the
     sequences, and are then cut too; else they are one per sequence, and stay.
     """
-    length = batch.x.shape[1]
-    per_step = batch.y.ndim > 1 and batch.y.shape[1] == length
-    return replace(
-        batch,
-        x=batch.x[:, :steps],
-        y=batch.y[:, :steps] if per_step else batch.y,
-        dt=None if batch.dt is None else batch.dt[:, :steps],
-        mask=None if batch.mask is None else batch.mask[:, :steps],
-        observed=None if batch.observed is None else batch.observed[:, :steps],
-        y_mask=None if batch.y_mask is None else batch.y_mask[:, :steps],
-    )
+    per_step = batch.y.ndim > 1 and batch.y.shape[1] == batch.x.shape[1]
+    kept = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    cut = [name for name, value in kept.items() if value is not None and (name != "y" or per_step)]
+    return replace(batch, **{name: kept[name][:, :steps] for name in cut})

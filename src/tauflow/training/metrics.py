@@ -1,7 +1,8 @@
 """Metrics by name, and their exact value over a whole split."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -169,6 +170,18 @@ def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: 
     return evaluate_all(model, data, metrics=[metric], batch_size=batch_size)[metric]
 
 
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode for a while."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
 @torch.no_grad()
 def evaluate_all(
     model: nn.Module,
@@ -184,8 +197,6 @@ def evaluate_all(
     """
     ranks = ranks or Ranks()
     tallies = {name: _Tally(METRICS[name]) for name in metrics}
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
 
     def look() -> None:
         for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
@@ -194,11 +205,8 @@ def evaluate_all(
             for tally in tallies.values():
                 tally.add(prediction, batch)
 
-    try:
+    with evaluating(model):
         ranks.together(look)
-    finally:
-        for module, mode in modes:
-            module.training = mode
     if ranks.several:
         for tally in tallies.values():
             tally.merge(ranks)

@@ -13,7 +13,6 @@ from tauflow.analysis import (
     as_flow,
     find_fixed_points,
     find_roots,
-    quartile_table,
     visited_states,
 )
 from tauflow.cells import MODELS, GNODECell
@@ -316,15 +315,12 @@ def test_starts_are_drawn_by_the_seed():
     assert torch.isin(first, states).all()
 
 
-def test_quartiles_count_starts_and_make_the_table():
+def test_quartiles_count_starts():
     found = find_fixed_points(pitchfork(1.0), cloud(1))
     values = np.repeat(found.abscissa.numpy(), found.multiplicity.numpy())
     quartiles = abscissa_quartiles(found)
     expected = np.quantile(values, [0.25, 0.5, 0.75])
     np.testing.assert_allclose([quartiles.lower, quartiles.median, quartiles.upper], expected)
-    table = quartile_table({"pitchfork": found}).splitlines()
-    assert table[0].startswith("| model | median | quartiles |")
-    assert table[2] == "| pitchfork | -2.000 | [-2.000, 1.000] | 200 | 3 |"
 
 
 def test_bad_calls_are_refused():

@@ -4,8 +4,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import dblquad, quad
-from scipy.stats import multivariate_normal, norm
+from scipy.integrate import quad
+from scipy.stats import norm
 
 from tauflow.analysis import (
     RandomODE,
@@ -13,7 +13,6 @@ from tauflow.analysis import (
     critical_curve,
     mean_field,
     measured_radius,
-    relu_correlation,
     sample_network,
 )
 from tauflow.cells.activations import ACTIVATIONS
@@ -82,17 +81,6 @@ def test_strongly_coupled_networks_are_not_called_stable():
 @pytest.mark.parametrize("kernel", [0.3, 4.0])
 def test_averages_of_relu(kernel):
     assert correlation("relu", kernel) == pytest.approx((kernel / 2, 0.5), rel=1e-9)  # Eq. 37
-    assert relu_correlation(kernel, kernel) == pytest.approx((kernel / 2, 0.5))
-    assert relu_correlation(kernel, -kernel) == pytest.approx((0.0, 0.0), abs=1e-12)
-
-
-@pytest.mark.parametrize("cross", [-1.1, 0.6])
-def test_two_correlated_relu_units(cross):
-    """Eqs. 40 and 41 against the integrals 39 and 41."""
-    density = multivariate_normal([0, 0], [[1.7, cross], [cross, 1.7]]).pdf
-    power = dblquad(lambda y, x: x * y * density([x, y]), 0, 11, 0, 11, epsabs=1e-7)[0]
-    slope = dblquad(lambda y, x: density([x, y]), 0, 11, 0, 11, epsabs=1e-7)[0]
-    assert relu_correlation(1.7, cross) == pytest.approx((power, slope), rel=1e-5)
 
 
 @pytest.mark.parametrize(("layers", "scale"), [(1, 1.0), (2, 1.1892), (3, 1.2599)])
