@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow.checks import one_of
 
 from .base import Hoisted
-from .full_precision import exact_product
+from .constants import exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator
 

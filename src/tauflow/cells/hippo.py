@@ -12,8 +12,7 @@ from tauflow.checks import at_least, boolean, one_of, positive
 from tauflow.errors import ArgumentError
 
 from .base import Hoisted
-from .constants import HoldsConstants
-from .full_precision import exact_product
+from .constants import HoldsConstants, exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .gated_fields import towards
 from .initialise import Generator, torch_uniform_

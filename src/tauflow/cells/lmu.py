@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from tauflow.checks import at_least, boolean, one_of, within
 
 from .base import Hoisted
-from .constants import HoldsConstants
-from .full_precision import exact_product
+from .constants import HoldsConstants, exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator, glorot_truncated_
 from .polynomial_memory import forward_euler, legendre_window, zero_order_hold

@@ -12,7 +12,7 @@ from tauflow.checks import finite, one_of, within
 from tauflow.errors import ArgumentError
 
 from .base import AbstractHoistedCell, Hoisted
-from .full_precision import widened
+from .constants import widened
 from .gated import lstm_update, shift_forget_gate
 from .initialise import Generator
 

@@ -128,6 +128,14 @@ def prepare(
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times)
 
 
+def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return each sequence's first valid sample, (B, I); where none is valid, the first."""
+    if mask is None:
+        return x[:, 0]
+    first = mask.to(torch.uint8).argmax(1)  # the first of equal maxima
+    return x.gather(1, first.view(-1, 1, 1).expand(-1, 1, x.shape[2])).squeeze(1)
+
+
 def autocasts(x: Tensor) -> bool:
     """Whether operations on x run in mixed precision."""
     kind = x.device.type

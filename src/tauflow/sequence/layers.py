@@ -26,6 +26,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .chunks import Chunks, Memory, ParallelReport
+from .gaps import gaps_reversed
 from .inputs import (
     Companion,
     Gaps,
@@ -33,10 +34,10 @@ from .inputs import (
     SequenceInputs,
     autocasts,
     check_parameters,
+    first_sample,
     prepare,
     time_dtype,
 )
-from .order import first_sample, gaps_reversed
 from .overflow import refuse_overflow
 from .reparametrised import recompute_parameters
 from .seams import run_in_parallel

@@ -1,10 +1,9 @@
 """Solvers for one gap of time: explicit tables, the semi-implicit fused step, adaptive steps."""
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
-from .explicit import integrate
+from .explicit import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau, integrate
 from .gap import FLOW_SOLVERS, GapSolver
 from .semilinear import SOLVERS, integrate_semilinear
-from .tableau import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau
 from .torchode_steps import SolverStatistics
 
 __all__ = [

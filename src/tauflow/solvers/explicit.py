@@ -1,11 +1,63 @@
-"""The one routine that steps every explicit Runge-Kutta table."""
+"""Explicit Runge-Kutta methods as tables of coefficients, and the one routine that steps them."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
 
-from .tableau import ButcherTableau
+from tauflow.errors import ArgumentError
+from tauflow.registry import Registry
+
+
+@dataclass(frozen=True)
+class ButcherTableau:
+    """An explicit Runge-Kutta method.
+
+    Args:
+        name: what users call it.
+        order: order of the global error.
+        a: one row per stage, row i holding its i weights of the earlier stages.
+        b: weights of the stages in the step.
+        interval: length of the real interval of stability: a decay of rate r dies out in steps of
+            up to ``interval / r``, and grows without limit in longer ones.
+        source: where the coefficients are published.
+    """
+
+    name: str
+    order: int
+    a: tuple[tuple[float, ...], ...]
+    b: tuple[float, ...]
+    interval: float
+    source: str
+
+    def __post_init__(self) -> None:
+        if [len(row) for row in self.a] != list(range(len(self.b))):
+            raise ArgumentError(
+                f"{self.name}: row i of a must hold i weights, one row per entry of b."
+            )
+        if not math.isclose(sum(self.b), 1.0, abs_tol=1e-12):
+            raise ArgumentError(f"{self.name}: b sums to {sum(self.b)}, expected 1.")
+
+
+_HAIRER = "Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I, II.1"
+
+EULER = ButcherTableau("euler", 1, ((),), (1.0,), 2.0, _HAIRER)
+MIDPOINT = ButcherTableau("midpoint", 2, ((), (1 / 2,)), (0.0, 1.0), 2.0, _HAIRER)
+HEUN = ButcherTableau("heun", 2, ((), (1.0,)), (1 / 2, 1 / 2), 2.0, _HAIRER)
+RK4 = ButcherTableau(
+    "rk4",
+    4,
+    ((), (1 / 2,), (0.0, 1 / 2), (0.0, 0.0, 1.0)),
+    (1 / 6, 1 / 3, 1 / 3, 1 / 6),
+    2.785293563405282,
+    _HAIRER,
+)
+
+TABLEAUS: Registry[ButcherTableau] = Registry(
+    "explicit solver", {table.name: table for table in (EULER, MIDPOINT, HEUN, RK4)}
+)
 
 
 def integrate(

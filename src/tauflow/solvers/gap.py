@@ -10,8 +10,7 @@ from torch import Tensor
 from tauflow.checks import at_least, one_of, within
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive
-from .explicit import integrate
-from .tableau import TABLEAUS
+from .explicit import TABLEAUS, integrate
 
 FLOW_SOLVERS: tuple[str, ...] = (*TABLEAUS, *ADAPTIVE_METHODS)
 """Names of solvers for any flow: those with fixed steps first."""

@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .explicit import integrate
-from .tableau import TABLEAUS
+from .explicit import TABLEAUS, integrate
 
 SOLVERS: tuple[str, ...] = ("fused", "exponential", *TABLEAUS)
 """Names accepted by :func:`integrate_semilinear`."""

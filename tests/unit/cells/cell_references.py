@@ -23,9 +23,6 @@ def lecun_tanh(z: Array) -> Array:
     return 1.7159 * np.tanh(0.666 * z)
 
 
-# --- liquid time-constant cells ------------------------------------------------------------------
-
-
 def ltc_parameters(cell: nn.Module) -> dict[str, Array]:
     """Return an LTC cell's parameters with the constrained ones as effective values."""
     p = arrays(cell)
@@ -111,9 +108,6 @@ def neuronal_ltc_step(cell: nn.Module, phi, x: Array, h: Array, dt: float) -> Ar
     return h
 
 
-# --- closed-form cells ---------------------------------------------------------------------------
-
-
 def closed_form(p: dict[str, Array], mode: str, phi, sign: int, z: Array, dt: float) -> Array:
     """Join the heads of one layer; ``p`` holds weight and bias, and w_tau and A if pure."""
     n = len(p["A"]) if mode == "pure" else None
@@ -164,9 +158,6 @@ def wired_cfc_step(cell: nn.Module, phi, x: Array, h: Array, dt: float) -> Array
         states.append(signal)
         before = neurons
     return np.concatenate(states)
-
-
-# --- gated cells ---------------------------------------------------------------------------------
 
 
 def lstm_memory(
