@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tauflow.errors import ExportError
-from tauflow.sequence.order import first_sample
+from tauflow.sequence.inputs import first_sample
 
 from .program import Exported, ExportedStep
 

@@ -13,7 +13,7 @@ from tauflow.checks import no_missing_features
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.models import SequenceModel
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.order import gaps_reversed
+from tauflow.sequence.gaps import gaps_reversed
 from tauflow.sequence.reparametrised import recompute_parameters
 from tauflow.solvers import GapSolver
 
