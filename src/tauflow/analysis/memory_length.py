@@ -13,8 +13,9 @@ from tauflow.cells.base import AbstractCell
 from tauflow.checks import at_least, positive
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
+from tauflow.training.metrics import evaluating
 
-from .cell_runs import CellRun, cell_of, evaluating, run_cell
+from .cell_runs import CellRun, cell_of, run_cell
 
 
 @dataclass(frozen=True, eq=False)
