@@ -1,8 +1,27 @@
 """Models on disk, weights from elsewhere, and models that leave Python."""
 
+from .c_files import to_c
 from .describe import describe, rebuild
 from .files import load, save
 from .from_ncps import from_ncps
+from .labels import Labels
+from .onnx_files import to_onnx
+from .pretrained import from_pretrained, save_pretrained
 from .program import program, program_step
+from .program_files import to_program
 
-__all__ = ["describe", "from_ncps", "load", "program", "program_step", "rebuild", "save"]
+__all__ = [
+    "Labels",
+    "describe",
+    "from_ncps",
+    "from_pretrained",
+    "load",
+    "program",
+    "program_step",
+    "rebuild",
+    "save",
+    "save_pretrained",
+    "to_c",
+    "to_onnx",
+    "to_program",
+]

@@ -90,7 +90,7 @@ def random_inputs(
     """Return irregular sequences (B, T, ...) by the names of the program's inputs.
 
     Gaps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as long,
-    or as long as the cells' solvers can follow.
+    or half as long as the cells' solvers can follow, beyond which roundings die out slowly.
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.body
@@ -99,7 +99,7 @@ def random_inputs(
     gaps = -torch.log1p(-draw[..., 0])
     kind = draw[..., 1]
     gaps = torch.where(kind < 0.1, 0.0, torch.where(kind > 0.9, gaps * _LONGEST_GAP, gaps))
-    longest = min([math.inf, *(0.9 * cell.stable_gap() for cell in exported.cells)])
+    longest = min([math.inf, *(0.5 * cell.stable_gap() for cell in exported.cells)])
     if "dt" in given:
         given["dt"] = gaps.clamp(max=longest).to(dtype)
     if exported.embedding is not None:

@@ -18,6 +18,7 @@ from tauflow.sequence.reparametrised import recompute_parameters
 from tauflow.solvers import GapSolver
 
 from .scan import ScannedCell
+from .sparse import thinned
 
 Model = SequenceModule | SequenceModel
 INPUTS = ("x", "dt", "mask", "observed", "h_in")
@@ -149,6 +150,11 @@ class Exported(nn.Module):
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
+        for name, tensor in self.model.state_dict().items():
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise ExportError(
+                    f"{name} holds a number that is not finite. Train the model anew."
+                )
         for index, tensor in enumerate(scaling):
             self.register_buffer(f"scaling_{index}", tensor.to(self.like), persistent=False)
         self.scaled = bool(scaling)
@@ -157,6 +163,17 @@ class Exported(nn.Module):
     def body(self) -> SequenceModule:
         """The sequence module."""
         return body_of(self.model)
+
+    @property
+    def input_size(self) -> int:
+        """Numbers of one sample; one token id is one."""
+        return self.body.input_size if self.embedding is None else 1
+
+    @property
+    def output_size(self) -> int:
+        """Numbers of one output."""
+        model = self.model
+        return model.head.out_features if isinstance(model, SequenceModel) else model.output_size
 
     @property
     def cells(self) -> list[AbstractCell]:
@@ -206,9 +223,8 @@ class Exported(nn.Module):
         """Split the state among the cells."""
         return list(h.split([cell.state_size for cell in self.cells], dim=-1))
 
-    def projected(self, index: int, h: Tensor) -> Tensor:
-        """Return what a layer emits in states of its cell."""
-        y = self.cells[index].readout(h)
+    def projected(self, index: int, y: Tensor) -> Tensor:
+        """Return what a layer emits, given what its cell does."""
         return self.body.projections[index](y) if self.body.proj_size else y
 
 
@@ -263,7 +279,7 @@ class ExportedSequence(Exported):
         observed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         states, last = self.scanned[index](x, h, dt, mask, observed)
-        return self.projected(index, states), last
+        return self.projected(index, self.cells[index].readout(states)), last
 
     def _backward(
         self,
@@ -280,10 +296,19 @@ class ExportedSequence(Exported):
 
 
 class ExportedStep(Exported):
-    """One step, (B, ...)."""
+    """One step, (B, ...).
 
-    def __init__(self, model: Model, **options: Any) -> None:
+    Args:
+        model: the model.
+        thin: whether wired cells evaluate the synapses that exist and no others.
+        **options: see :class:`Exported`.
+    """
+
+    def __init__(self, model: Model, *, thin: bool = False, **options: Any) -> None:
         super().__init__(model, **options)
+        self.steps = nn.ModuleList(self.cells)
+        if thin:  # of a copy, as the model stays what all is held against
+            self.steps = nn.ModuleList(thinned(cell) for cell in copy.deepcopy(self.cells))
         if self.body.bidirectional:
             raise ExportError(
                 "a bidirectional model needs the whole sequence before its first output. Export "
@@ -303,8 +328,9 @@ class ExportedStep(Exported):
         y, dt = self.read(x, dt)
         for index, h in enumerate(self.starts(h_in)):
             seen = () if observed is None or index else (observed,)
-            states.append(cast(Any, self.cells[index]).step(y, h, dt, *seen))
-            y = self.projected(index, states[-1])
+            cell = cast(Any, self.steps[index])
+            states.append(cell.step(y, h, dt, *seen))
+            y = self.projected(index, cell.readout(states[-1]))
         # Cloned, for a view of the state would be one name for two outputs.
         return self.written(y).clone(), torch.cat(states, dim=-1)
 

@@ -3,22 +3,36 @@
 ``make test`` takes a few cells of different kinds, ``pytest --full`` all of them.
 """
 
+import shutil
+
+import pytest
 import torch
 
 import tauflow
 from tauflow.cells.catalog import MODELS
+from tauflow.errors import ExportError
+from tauflow.export import to_c
+from tauflow.export.onnx_files import OPSET, axes_of
+from tauflow.export.onnx_graph import onnx_graph, onnx_runner
 from tauflow.export.parity import check_parity
 from tauflow.export.program import ExportedSequence, ExportedStep, export_sequence, export_step
 
-FEW = ("ltc", "cfc-mmrnn", "ode-lstm", "gru-d", "phased-lstm")
-TRACED_APART = (4, 11)
+FEW = ("ltc", "gru-d", "phased-lstm", "ode-lstm")
+FEW_ONNX = ("gru-d",)
+OTHER_SIZES = (4, 11)
 """Sequences and steps, other than those that programs are traced with."""
+NO_C = {
+    "phased-lstm": "its clock is in double precision, in parts",
+}
+"""Cells whose step is no C, and why."""
 
 
 def pytest_generate_tests(metafunc):
-    if "name" in metafunc.fixturenames:
-        full = metafunc.config.getoption("--full")
-        metafunc.parametrize("name", list(MODELS) if full else FEW)
+    full = metafunc.config.getoption("--full")
+    for kind, few in (("sequence", FEW), ("step", FEW), ("onnx", FEW_ONNX), ("c", ())):
+        if kind in metafunc.fixturenames:
+            names = list(MODELS) if full else few
+            metafunc.parametrize(kind, names, indirect=kind in ("sequence", "step"), scope="module")
 
 
 def model(name, **options):
@@ -26,17 +40,46 @@ def model(name, **options):
     return tauflow.build(name, 2, 4, **options).eval()
 
 
-def runner(traced):
-    module = traced.module()
-    return lambda given: module(**given)
+@pytest.fixture(scope="module")
+def sequence(request):
+    exported = ExportedSequence(model(request.param))
+    return exported, export_sequence(exported)
 
 
-def test_sequences(name):
-    exported = ExportedSequence(model(name))
-    run = runner(export_sequence(exported))
-    check_parity(exported, run, sizes=TRACED_APART, mask=True)
+@pytest.fixture(scope="module")
+def step(request):
+    exported = ExportedStep(model(request.param))
+    return exported, export_step(exported)
 
 
-def test_steps(name):
-    exported = ExportedStep(model(name))
-    check_parity(exported, runner(export_step(exported)), sizes=TRACED_APART)
+def as_onnx(exported, traced):
+    return onnx_graph(traced, opset=OPSET, names={}, axes=axes_of(exported))
+
+
+def test_sequences(sequence):
+    exported, traced = sequence
+    run = traced.module()
+    check_parity(exported, lambda given: run(**given), sizes=OTHER_SIZES, mask=True)
+
+
+def test_steps(step):
+    exported, traced = step
+    run = traced.module()
+    check_parity(exported, lambda given: run(**given), sizes=OTHER_SIZES)
+
+
+def test_onnx(onnx):
+    whole, one = ExportedSequence(model(onnx)), ExportedStep(model(onnx))
+    graph = as_onnx(whole, export_sequence(whole))
+    assert [node.op_type for node in graph.graph.node].count("Scan") == 1
+    check_parity(whole, onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
+    check_parity(one, onnx_runner(as_onnx(one, export_step(one)), {}), sizes=OTHER_SIZES)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_c(c, tmp_path):
+    if c in NO_C:
+        with pytest.raises(ExportError):
+            to_c(model(c), tmp_path / "c")
+        return
+    assert to_c(model(c), tmp_path / "c").parity.worst <= 1e-5

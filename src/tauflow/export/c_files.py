@@ -1,0 +1,330 @@
+"""Models as plain C for one sample at a time, compiled from their step's graph."""
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tauflow.errors import ArgumentError, DataNotFoundError, ExportError
+from tauflow.extras import require
+from tauflow.tensorfile import write_atomically
+
+from . import c_templates as templates
+from .facts import facts_of
+from .labels import Labels, names_of
+from .onnx_files import OPSET, Written, axes_of, made
+from .onnx_graph import onnx_graph, onnx_runner
+from .parity import Parity, by_model, check_parity, random_inputs
+from .program import ExportedStep, Model, export_step
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
+_PLAIN = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
+_TAKEN = {
+    "main",
+    "double",
+    "extern",
+    "inline",
+    "register",
+    "restrict",
+    "return",
+    "signed",
+    "sizeof",
+}
+_TAKEN |= {"auto", "break", "case", "char", "const", "continue", "default", "do", "else", "enum"}
+_TAKEN |= {"float", "for", "goto", "if", "int", "long", "short", "static", "struct", "switch"}
+_TAKEN |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
+_CHECKED = 1000
+
+
+def to_c(
+    model: Model,
+    folder: str | PathLike[str],
+    *,
+    name: str = "model",
+    observed: bool | None = None,
+    gap: float | None = None,
+    labels: Labels | None = None,
+    scaled: bool = False,
+    tolerance: float = 1e-5,
+) -> Written:
+    """Write one step of a model as C99 that allocates nothing and needs only ``math.h``.
+
+    The folder gets ``NAME.c`` and ``NAME.h`` (``NAME_start`` and ``NAME_step``, whose comments say
+    what each argument is), ``main.c``, which reads samples as CSV and prints outputs, a
+    ``Makefile`` (``make`` and ``make test``), ``test_vector.csv`` with what the model says to 1,000
+    irregular samples, and ``NAME.json``. Cells with a wiring evaluate the synapses that exist and
+    no others; the sub-steps of a solver are unrolled.
+
+    Where a C compiler is found (``$CC``, cc, gcc or clang), the code is compiled and run on the
+    test vector before the folder is written; else the graph it comes from is run by ONNX Runtime.
+
+    Args:
+        model: a model in one direction, in single precision.
+        folder: where to; made if its parent exists.
+        name: what functions and files are called, an identifier of C.
+        observed: whether it takes which features were measured; by default if the cell models that.
+        gap: a gap that is always the same, and then no argument.
+        labels: units, names and scales.
+        scaled: whether the code takes and gives numbers in the units before scaling; ``labels``
+            then has the scales.
+        tolerance: largest difference from the model.
+
+    Raises:
+        MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
+        ExportError: the model cannot be such code, and why, or differs more; nothing is written.
+        ArgumentError: an argument makes no sense for this model.
+        DataNotFoundError: the folder cannot be made.
+    """
+    folder = Path(folder)
+    if not folder.parent.is_dir() or folder.is_file():
+        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise ArgumentError(
+            f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
+            f"{name!r}."
+        )
+    labels = labels or Labels()
+    options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True}
+    step = made(ExportedStep, model, labels=labels, scaled=scaled, **options)
+    assert isinstance(step, ExportedStep)
+    if step.like.dtype is not torch.float32:
+        raise ExportError(
+            f"C code is in single precision, the model in {step.like.dtype}. Convert "
+            "it with .float()."
+        )
+    graph = onnx_graph(
+        export_step(step, dynamic=""), opset=OPSET, names={}, axes=axes_of(step), extra="c"
+    )
+    parity = check_parity(
+        step, onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
+    )
+    facts = {**facts_of(step, labels, scaled=scaled), "form": "c", "name": name}
+    files = c_sources(step, graph, facts, name=name, labels=labels, tolerance=tolerance)
+    if (compiler := compiler_found()) is not None:
+        parity = _compiled_parity(files, name, compiler, tolerance)
+    facts["parity"] = parity.worst
+    files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
+    folder.mkdir(exist_ok=True)
+    for file, text in files.items():
+        write_atomically(folder / file, text.encode())
+    return Written(folder / f"{name}.c", folder / f"{name}.json", parity)
+
+
+def c_sources(
+    step: ExportedStep,
+    graph: Any,
+    facts: Mapping[str, Any],
+    *,
+    name: str,
+    labels: Labels,
+    tolerance: float,
+) -> dict[str, str]:
+    """Return the files of a step's graph, by name."""
+    inputs, outputs, size = step.input_size, step.output_size, step.body.state_size
+    x_type = "float" if step.embedding is None else "int64_t"
+    arguments = [f"const {x_type} x[1][{inputs}]"]
+    columns, call, reading = names_of("x", labels.inputs, inputs), ["x"], ""
+    if step.gap is None:
+        arguments.append("const float dt[1]")
+        columns, call, reading = [*columns, "dt"], [*call, "dt"], templates.READ_GAP
+    if step.observed:
+        arguments.append(f"const bool observed[1][{inputs}]")
+        columns += [f"{column} observed" for column in columns[:inputs]]
+        call, reading = [*call, "observed"], reading + templates.READ_OBSERVED
+    arguments += [
+        f"const float h_in[1][{size}]",
+        f"float y[1][{outputs}]",
+        f"float h_out[1][{size}]",
+    ]
+    casts = {"x": f"(const {x_type}(*)[INPUTS])x", "observed": "(const bool(*)[INPUTS])observed"}
+    state = f"(const float(*)[{size}])h[now]"
+    words = {
+        "name": name,
+        "NAME": name.upper(),
+        "NAME_FILE": name,
+        "version": version("tauflow"),
+        "cell": plain(str(facts["cell"])),
+        "inputs": inputs,
+        "outputs": outputs,
+        "state": size,
+        "x_type": x_type,
+        "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
+        "notes": "\n".join(f" * {line}" for line in _notes(step, labels)),
+        "columns": ", ".join(map(plain, columns)),
+        "column_count": len(columns),
+        "call": ", ".join([*(casts.get(c, c) for c in call), state, "y", "h[1 - now]"]),
+        "reading": reading,
+        "tolerance": repr(float(tolerance)),
+    }
+    return {
+        f"{name}.c": generated(graph, name) + _start(facts["state"], words),
+        f"{name}.h": templates.HEADER.substitute(words),
+        "main.c": templates.MAIN.substitute(words),
+        "Makefile": templates.MAKEFILE.substitute(words),
+        "test_vector.csv": test_vector(step),
+    }
+
+
+def generated(graph: Any, name: str) -> str:
+    """Return the C of a graph of one step, as ``NAME_step``.
+
+    Raises:
+        ExportError: the compiler has no C for one of its operators.
+    """
+    compiling = require("emx_onnx_cgen.compiler", extra="c")
+    errors = require("emx_onnx_cgen.errors", extra="c")
+    _rename(graph)
+    _narrow_indices(graph)
+    options = compiling.CompilerOptions(
+        model_name=f"{name}_step",
+        large_temp_threshold_bytes=0,  # nothing is allocated
+        large_weight_threshold=0,  # nor read from a file
+        restrict_arrays=False,
+    )
+    try:
+        source: str = compiling.Compiler(options).compile(graph)
+    except (errors.CompilerError, ValueError) as error:
+        raise ExportError(f"the model's graph cannot be C: {error}") from error
+    # Weights are global there; with the name before theirs two models can be in one program.
+    return re.sub(r"\bweight(\d+)_", rf"{name}_weight\1_", source)
+
+
+def test_vector(step: ExportedStep) -> str:
+    """Return irregular samples and what the model says to them, as CSV."""
+    given = random_inputs(step, (1, _CHECKED), seed=1)
+    body = step.body
+    was, body.return_sequences = body.return_sequences, True
+    y, _ = by_model(step, given)
+    body.return_sequences = was
+    columns = [given["x"][0]]
+    columns += [given["dt"][0].unsqueeze(1)] if "dt" in given else []
+    columns += [given["observed"][0]] if "observed" in given else []
+    rows = torch.cat([*(c.double() for c in columns), y[0].double()], dim=1)
+    return "".join(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows.tolist())
+
+
+def compiler_found() -> str | None:
+    """Return the path of a C compiler, or ``None``."""
+    named = [os.environ["CC"]] if "CC" in os.environ else ["cc", "gcc", "clang"]
+    return next((path for path in map(shutil.which, named) if path is not None), None)
+
+
+def plain(text: str) -> str:
+    """Return a text as it may stand in a comment of C: signs that could end one are left out."""
+    return _PLAIN.sub("?", text)[:80]
+
+
+def _compiled_parity(
+    files: Mapping[str, str], name: str, compiler: str, tolerance: float
+) -> Parity:
+    with tempfile.TemporaryDirectory() as place:
+        for file, text in files.items():
+            (Path(place) / file).write_text(text, encoding="utf-8")
+        program = Path(place) / "checked"
+        command = [compiler, "-std=c99", "-O1", "-o", str(program), "main.c", f"{name}.c", "-lm"]
+        built = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise ExportError(f"{compiler} does not compile the code: {built.stderr[:500]}")
+        with (Path(place) / "test_vector.csv").open() as vector:
+            ran = subprocess.run(
+                [program, "--check"], stdin=vector, capture_output=True, text=True, check=False
+            )
+    found = re.search(r"largest difference (\S+)", ran.stdout)
+    worst = float(found[1]) if found else math.nan
+    if ran.returncode or not worst <= tolerance:
+        raise ExportError(
+            f"the compiled code differs from the model by {worst:.1e}, more than {tolerance:g}. "
+            f"{ran.stderr.strip()}"
+        )
+    return Parity(worst, tolerance, 1, _CHECKED)
+
+
+def _start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
+    """Return the C of the state before the first sample."""
+    value: list[float] = []
+    affine = ""
+    for cell in state:
+        initial = cell["initial"]
+        if initial is None:
+            raise ExportError(
+                f"the state of layer {cell['layer']} starts as a function of what it reads that is "
+                "no formula of the raw inputs, for which there is no C. Build the model with "
+                "initial_state='learned', or leave the scaling outside."
+            )
+        value += initial["value"]
+        if "per_input" in initial:  # of the first layer, whose state comes first
+            rows = [[*row, *[0.0] * (words["state"] - len(row))] for row in initial["per_input"]]
+            text = ", ".join("{" + _floats(row) + "}" for row in rows)
+            affine = templates.AFFINE.substitute(words, rows=text, count=len(rows))
+    return templates.START.substitute(words, value=_floats(value), affine=affine)
+
+
+def _floats(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.9e}f" for value in values)
+
+
+def _notes(step: ExportedStep, labels: Labels) -> list[str]:
+    """Return what a header says of the arguments; of foreign names, what is harmless there."""
+    unit = plain(labels.time_unit) or "that of the cell's time constants"
+    scaled = "in the units before scaling" if step.scaled else "as the model reads them"
+    lines = [f"x: {scaled}:"]
+    lines += [
+        f"  x[0][{i}] {plain(n)}"
+        for i, n in enumerate(names_of("x", labels.inputs, step.input_size))
+    ]
+    if step.gap is None:
+        lines.append(f"dt: time since the sample before; unit: {unit}")
+    else:
+        lines.append(f"every gap is {step.gap:g}; unit: {unit}")
+    if step.observed:
+        lines.append("observed: which features were measured")
+    lines.append("y:")
+    lines += [
+        f"  y[0][{i}] {plain(n)}"
+        for i, n in enumerate(names_of("y", labels.outputs, step.output_size))
+    ]
+    lines.append("h_in, h_out: the state, whose parts are")
+    at = 0
+    for index, cell in enumerate(step.cells):
+        for part, width in cell.state_parts.items():
+            lines.append(f"  [{at}..{at + width - 1}] {plain(part)} of layer {index}")
+            at += width
+    return lines
+
+
+def _rename(graph: Any) -> None:
+    """Give values and nodes names of our own: a module's could be anything."""
+    kept = {value.name for value in (*graph.graph.input, *graph.graph.output)} | {""}
+    short: dict[str, str] = {}
+
+    def name(old: str) -> str:
+        return old if old in kept else short.setdefault(old, f"v{len(short)}")
+
+    for tensor in graph.graph.initializer:
+        tensor.name = name(tensor.name)
+    for index, node in enumerate(graph.graph.node):
+        node.name = f"n{index}"
+        node.input[:] = [name(old) for old in node.input]
+        node.output[:] = [name(old) for old in node.output]
+    for value in graph.graph.value_info:
+        value.name = name(value.name)
+
+
+def _narrow_indices(graph: Any) -> None:
+    """Store lists of synapses as 32-bit numbers, in half the room."""
+    onnx = require("onnx", extra="c")
+    found = {tensor.name: tensor for tensor in graph.graph.initializer}
+    users = [n for n in graph.graph.node if n.op_type in ("Gather", "ScatterElements")]
+    for name in {node.input[1] for node in users} & found.keys():
+        values: Any = onnx.numpy_helper.to_array(found[name])
+        found[name].CopyFrom(onnx.numpy_helper.from_array(values.astype("int32"), name))

@@ -1,0 +1,158 @@
+"""The C that goes around a generated step: a header, a program that reads CSV, a Makefile."""
+
+from string import Template
+
+HEADER = Template("""\
+/*
+ * One step of a $cell, made by tauflow $version.
+ * $NAME_FILE.json beside this file says more, such as the model's options.
+ *
+$notes
+ */
+#ifndef ${NAME}_H
+#define ${NAME}_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ${NAME}_INPUTS $inputs
+#define ${NAME}_OUTPUTS $outputs
+#define ${NAME}_STATE $state
+
+/* The state before the first sample x. */
+void ${name}_start(const $x_type x[1][$inputs], float h[1][$state]);
+
+/*
+ * Advance the state by one sample: h_out from h_in, which must be two arrays, and what the model
+ * says then. Nothing is checked: x and dt must be finite, and dt not negative.
+ */
+void ${name}_step($arguments);
+
+#endif
+""")
+
+START = Template("""
+
+/* Where the state starts. */
+void ${name}_start(const $x_type x[1][$inputs], float h[1][$state]) {
+    static const float value[$state] = {$value};
+    int i;
+    (void)x;
+    for (i = 0; i < $state; i++) h[0][i] = value[i];
+$affine}
+""")
+
+AFFINE = Template("""\
+    {
+        static const float per_input[$count][$state] = {$rows};
+        int j;
+        for (j = 0; j < $count; j++)
+            for (i = 0; i < $state; i++) h[0][i] += x[0][j] * per_input[j][i];
+    }
+""")
+
+MAIN = Template("""\
+/*
+ * Reads samples from standard input, one line each, and prints what the model says, as CSV:
+ *   $columns
+ * With --check the $outputs expected outputs follow on each line, and the largest difference is
+ * printed instead. Lines that begin with # are left out.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "$name.h"
+
+#define INPUTS ${NAME}_INPUTS
+#define OUTPUTS ${NAME}_OUTPUTS
+#define COLUMNS $column_count
+#define LINE 1048576
+
+static char line[LINE];
+static double columns[COLUMNS + OUTPUTS];
+static float h[2][1][${NAME}_STATE];
+
+/* Read the line's numbers; return how many there were, or -1 if something else stood there. */
+static int read_columns(int wanted) {
+    char *at = line, *end;
+    int count = 0;
+    while (count < wanted) {
+        columns[count] = strtod(at, &end);
+        if (end == at) return -1;
+        count++;
+        at = end;
+        while (*at == ' ' || *at == '\\t' || *at == '\\r' || *at == '\\n') at++;
+        if (*at == '\\0') return count;
+        if (*at++ != ',') return -1;
+    }
+    return count;
+}
+
+int main(int argc, char **argv) {
+    int check = argc > 1 && strcmp(argv[1], "--check") == 0;
+    int wanted = check ? COLUMNS + OUTPUTS : COLUMNS;
+    long number = 0, samples = 0;
+    double worst = 0.0;
+    if (argc > 2 || (argc == 2 && !check)) {
+        fprintf(stderr, "usage: %s [--check] < samples.csv\\n", argv[0]);
+        return 2;
+    }
+    while (fgets(line, LINE, stdin) != NULL) {
+        $x_type x[1][INPUTS];
+        float y[1][OUTPUTS];
+        int i, now = (int)(samples % 2);
+        number++;
+        if (line[0] == '#') continue;
+        if (read_columns(wanted) < wanted) {
+            fprintf(stderr, "line %ld: expected %d numbers with commas between them\\n", number,
+                    wanted);
+            return 1;
+        }
+        for (i = 0; i < INPUTS; i++) x[0][i] = ($x_type)columns[i];
+$reading        if (samples == 0) ${name}_start((const $x_type(*)[INPUTS])x, h[0]);
+        ${name}_step($call);
+        samples++;
+        for (i = 0; i < OUTPUTS; i++) {
+            double size = fabs(columns[COLUMNS + i]);
+            double apart = fabs(y[0][i] - columns[COLUMNS + i]) / (size > 1.0 ? size : 1.0);
+            if (!check) printf("%.9g%c", (double)y[0][i], i + 1 < OUTPUTS ? ',' : '\\n');
+            else if (!(apart <= worst)) worst = apart;
+        }
+    }
+    if (check) printf("%ld samples, largest difference %.3g\\n", samples, worst);
+    return check && !(worst <= $tolerance);
+}
+""")
+
+READ_GAP = """\
+        float dt[1];
+        dt[0] = (float)columns[INPUTS];
+        if (!(dt[0] >= 0.0f) || isinf(dt[0])) {
+            fprintf(stderr, "line %ld: the gap must be finite and not negative\\n", number);
+            return 1;
+        }
+"""
+
+READ_OBSERVED = """\
+        bool observed[1][INPUTS];
+        for (i = 0; i < INPUTS; i++) observed[0][i] = columns[COLUMNS - INPUTS + i] != 0.0;
+"""
+
+MAKEFILE = Template("""\
+CFLAGS ?= -O2
+CFLAGS += -std=c99
+
+$name: main.o $name.o
+\t$$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ -lm
+
+main.o $name.o: $name.h
+
+.PHONY: test clean
+test: $name
+\t./$name --check < test_vector.csv
+
+clean:
+\trm -f $name main.o $name.o
+""")

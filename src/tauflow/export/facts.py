@@ -1,0 +1,99 @@
+"""What one must know to run an exported model, as data that JSON can hold."""
+
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.cells import AbstractCell
+from tauflow.errors import ArgumentError
+
+from .describe import describe
+from .labels import Labels
+from .program import Exported
+
+FORMAT_VERSION = 1
+
+
+def facts_of(exported: Exported, labels: Labels, *, scaled: bool) -> dict[str, Any]:
+    """Return an exported model's cell, sizes, units, scales and parts of the state.
+
+    ``model`` is what :func:`tauflow.export.describe` returns, or null for a cell of the user's own.
+    """
+    body = exported.body
+    try:
+        description: Any = describe(exported.model)
+    except ArgumentError:
+        description = None
+    return {
+        "format": "tauflow-export",
+        "format_version": FORMAT_VERSION,
+        "tauflow_version": version("tauflow"),
+        "cell": type(body.cell).__name__,
+        "model": description,
+        "dtype": str(exported.like.dtype).removeprefix("torch."),
+        "input_size": exported.input_size,
+        "output_size": exported.output_size,
+        "state_size": body.state_size,
+        "gap": exported.gap,
+        "labels": labels.described(),
+        "scaling_inside": scaled,
+        "state": [
+            {
+                "layer": index // body.num_directions,
+                "backward": bool(index % body.num_directions),
+                "parts": cell.state_parts,
+                "initial": initial_of(cell, lowest=index == 0, raw=not exported.scaled),
+            }
+            for index, cell in enumerate(exported.cells)
+        ],
+    }
+
+
+@torch.no_grad()
+def initial_of(cell: AbstractCell, *, lowest: bool, raw: bool) -> dict[str, Any] | None:
+    """Return where a cell's state starts, ``value + first_input @ per_input``.
+
+    ``per_input`` is left out where the first input does not matter. ``None`` where that is no
+    formula of the model's own inputs: a state that is another function of the first sample, or that
+    depends on it and the cell reads another layer's outputs, scaled inputs or tokens.
+
+    Args:
+        cell: the cell.
+        lowest: whether it reads the model's inputs, forwards.
+        raw: whether it reads them as they come in.
+    """
+    like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
+    units = torch.eye(cell.input_size, dtype=like.dtype, device=like.device)
+    value = cell.initial_state(units[:1] * 0)[0]
+    per_input = cell.initial_state(units) - value
+    probe = units.new_tensor(range(1, cell.input_size + 1)).unsqueeze(0) / cell.input_size
+    if not torch.allclose(cell.initial_state(probe)[0], value + probe[0] @ per_input, atol=1e-5):
+        return None
+    if not per_input.any():
+        return {"value": value.tolist()}
+    if not (lowest and raw):
+        return None
+    return {"value": value.tolist(), "per_input": per_input.tolist()}
+
+
+def start_state(facts: dict[str, Any], x: Tensor) -> Tensor:
+    """Return the state (B, S) that a description says sequences with first inputs (B, I) start in.
+
+    Raises:
+        ArgumentError: it says of some cell that there is no formula.
+    """
+    parts = []
+    for cell in facts["state"]:
+        initial = cell["initial"]
+        if initial is None:
+            raise ArgumentError(
+                f"the state of layer {cell['layer']} starts as a function of what it reads. Take "
+                "it from the model: cell.initial_state(x)."
+            )
+        start = x.new_tensor(initial["value"]).expand(len(x), -1)
+        if "per_input" in initial:
+            start = start + x @ x.new_tensor(initial["per_input"])
+        parts.append(start)
+    return torch.cat(parts, dim=-1)

@@ -1,0 +1,93 @@
+"""What the numbers of a model mean: units, names and scales, for those who see only a file."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tauflow.data.card import TaskData
+from tauflow.errors import ArgumentError
+
+_SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What goes in and comes out of an exported model, in words and scales.
+
+    Args:
+        time_unit: unit of the gaps, that of the cell's time constants.
+        inputs: names of the I inputs, in order.
+        outputs: names of the O outputs, in order.
+        x_mean: what was subtracted from every input, (I,); empty where nothing was scaled.
+        x_scale: what the inputs were divided by then, (I,).
+        y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
+        y_scale: the scale of that.
+
+    Raises:
+        ArgumentError: a scale is no finite number, or 0, or one of two is missing.
+    """
+
+    time_unit: str = ""
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    x_mean: Sequence[float] = ()
+    x_scale: Sequence[float] = ()
+    y_mean: Sequence[float] = ()
+    y_scale: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        for name in _SCALES:
+            values = getattr(self, name)
+            if not all(math.isfinite(v) and (v != 0 or "mean" in name) for v in values):
+                raise ArgumentError(
+                    f"{name} must hold finite numbers{', none of them 0' * ('scale' in name)}, got "
+                    f"{list(values)}."
+                )
+        for one in "xy":
+            if len(getattr(self, f"{one}_mean")) != len(getattr(self, f"{one}_scale")):
+                raise ArgumentError(f"give {one}_mean and {one}_scale, of one length, or neither.")
+        if self.y_mean and not self.x_mean:
+            raise ArgumentError("outputs are scaled, but inputs are not. Give x_mean 0, x_scale 1.")
+
+    @classmethod
+    def of(cls, data: TaskData) -> "Labels":
+        """Return the labels of a data set's numbers, with scales if it came from a table."""
+        unit, table = data.card.time_unit, data.table
+        if table is None:
+            return cls(time_unit=unit)
+        scales = {name: getattr(table, name) for name in _SCALES}
+        return cls(
+            time_unit=unit,
+            inputs=table.inputs,
+            outputs=table.outputs,
+            **{name: v.double().tolist() for name, v in scales.items() if v is not None},
+        )
+
+    def scaling(self) -> tuple[Tensor, ...]:
+        """Return the scales as tensors: none, those of the inputs, or those of the outputs too."""
+        pairs = [getattr(self, name) for name in _SCALES if len(getattr(self, name))]
+        return tuple(torch.tensor(values, dtype=torch.float64) for values in pairs)
+
+    def check(self, inputs: int, outputs: int) -> None:
+        """Raise :class:`ArgumentError` unless there is one entry for each input and output."""
+        for one, name, size in (("x", "inputs", inputs), ("y", "outputs", outputs)):
+            for field in (name, f"{one}_mean", f"{one}_scale"):
+                count = len(getattr(self, field))
+                if count not in (0, size):
+                    raise ArgumentError(
+                        f"{field} has {count} entries, but the model has {size} {name}. Give one "
+                        "for each, in order."
+                    )
+
+    def described(self) -> dict[str, Any]:
+        """Return the labels as data that JSON can hold."""
+        return {name: v if isinstance(v, str) else list(v) for name, v in asdict(self).items()}
+
+
+def names_of(kind: str, given: Sequence[str], count: int) -> list[str]:
+    """Return names, or ``x0``, ``x1``, ... where there are none."""
+    return list(given) or [f"{kind}{index}" for index in range(count)]

@@ -1,0 +1,136 @@
+"""Programs of ``torch.export`` as ONNX graphs with names, axes and meaning."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from tauflow.errors import ExportError
+from tauflow.extras import require
+
+_NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
+
+
+def onnx_graph(
+    traced: ExportedProgram,
+    *,
+    opset: int,
+    names: Mapping[str, str],
+    axes: Mapping[str, Sequence[str | int]],
+    extra: str = "onnx",
+) -> Any:
+    """Return a program as an ``onnx.ModelProto``.
+
+    Args:
+        traced: a program whose outputs are y and h_out.
+        opset: version of the operators.
+        names: other names of inputs and outputs; the rest keep theirs.
+        axes: names and sizes of the axes of each.
+        extra: of tauflow, for the message about a library that is not there.
+
+    Raises:
+        MissingExtraError: onnx or onnxscript is not installed.
+        ExportError: the exporter has no operator for something, or the graph is not valid.
+    """
+    onnx = require("onnx", extra=extra)
+    require("onnxscript", extra=extra)
+    inputs = [str(name) for name in traced.graph_signature.user_inputs]
+    outputs = ["y", "h_out"]
+    with _quiet():
+        try:
+            made = torch.onnx.export(
+                traced,
+                (),
+                dynamo=True,
+                input_names=[names.get(name, name) for name in inputs],
+                output_names=[names.get(name, name) for name in outputs],
+                opset_version=opset,
+                verbose=False,
+            )
+            assert made is not None
+            model = made.model_proto
+        except torch.onnx.OnnxExporterError as error:
+            first = str(error).strip().splitlines()[0]
+            raise ExportError(f"the model cannot be an ONNX graph: {first}") from error
+    _without_traces(model.graph)
+    _name_axes(model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)})
+    model.graph.name = "tauflow"
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def onnx_runner(model: Any, names: Mapping[str, str], *, extra: str = "onnx") -> "OnnxRunner":
+    """Return an ``onnx.ModelProto`` as something that runs, with one thread."""
+    runtime = require("onnxruntime", extra=extra)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return OnnxRunner(session, dict(names))
+
+
+class OnnxRunner:
+    """A session of ONNX Runtime, called with tensors by our names of the inputs."""
+
+    def __init__(self, session: Any, names: dict[str, str]) -> None:
+        self.session, self._names = session, names
+
+    def __call__(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return y and h_out."""
+        feed = {self._names.get(name, name): tensor.numpy() for name, tensor in given.items()}
+        y, h = self.session.run([self._names.get(n, n) for n in ("y", "h_out")], feed)
+        return torch.from_numpy(y), torch.from_numpy(h)
+
+
+def _name_axes(graph: Any, axes: Mapping[str, Sequence[str | int]]) -> None:
+    """Give the free axes of every value the names that they have in the inputs."""
+    renamed: dict[str, str] = {}
+    for value in graph.input:
+        for dim, axis in zip(value.type.tensor_type.shape.dim, axes[value.name], strict=True):
+            if dim.dim_param:
+                renamed[dim.dim_param] = str(axis)
+    for inner in _graphs(graph):
+        for value in (*inner.input, *inner.output, *inner.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_param = renamed.get(dim.dim_param, dim.dim_param)
+
+
+def _without_traces(graph: Any) -> None:
+    """Remove what says where in whose files a node came from."""
+    for inner in _graphs(graph):
+        for part in (inner, *inner.node, *inner.value_info, *inner.input, *inner.output):
+            del part.metadata_props[:]
+            part.doc_string = ""
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those inside its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the exporters say of libraries that are not theirs off the terminal."""
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,131 @@
+"""Model folders in the layout of Hugging Face: config.json, model.safetensors, a model card."""
+
+import json
+import re
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tauflow.data.card import DatasetCard
+from tauflow.errors import DataNotFoundError, ModelFileError
+from tauflow.extras import require
+from tauflow.plain_json import read_json
+from tauflow.tensorfile import write_atomically
+
+from .describe import describe
+from .files import load, save
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+FORMAT_VERSION = 1
+_ON_THE_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def save_pretrained(
+    module: nn.Module, folder: str | PathLike[str], *, data: DatasetCard | None = None
+) -> Path:
+    """Write a model to a folder in the layout of Hugging Face, and return its path.
+
+    ``config.json`` says how the model is built, ``model.safetensors`` is a model file, which
+    :func:`tauflow.load` reads too, and ``README.md`` a model card. To publish it, upload the
+    folder: ``huggingface_hub.upload_folder(folder_path=..., repo_id=...)``.
+
+    Args:
+        module: a cell, a sequence module or a model of :mod:`tauflow.models`.
+        folder: made if its parent exists; the three files in it are replaced.
+        data: card of what the model was trained on, for the model card.
+
+    Raises:
+        ArgumentError: as :func:`tauflow.save` says.
+        DataNotFoundError: the folder cannot be made.
+    """
+    folder = Path(folder)
+    if not folder.parent.is_dir() or folder.is_file():
+        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
+    description = describe(module)
+    folder.mkdir(exist_ok=True)
+    save(module, folder / WEIGHTS)
+    config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **description}
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(folder / CARD, model_card(module, data).encode())
+    return folder
+
+
+def from_pretrained(source: str | PathLike[str], *, revision: str | None = None) -> Any:
+    """Read a model from a folder that :func:`save_pretrained` wrote, or from the Hugging Face Hub.
+
+    Args:
+        source: a folder, or the name of a repository on the hub, ``"owner/name"``, for which
+            ``huggingface_hub`` must be installed.
+        revision: branch, tag or commit on the hub.
+
+    Returns:
+        The module, in training mode as :func:`tauflow.load` returns it.
+
+    Raises:
+        DataNotFoundError: there is no such folder, or a file is missing in it.
+        MissingExtraError: the name is of a repository, and ``huggingface_hub`` is not installed.
+        ModelFileError: a file is damaged, from a newer version, or the two are of two models.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        if not _ON_THE_HUB.fullmatch(str(source)):
+            raise DataNotFoundError(f"{source} is no folder, nor an owner/name on the hub.")
+        hub = require("huggingface_hub", extra="hub")
+        wanted = [CONFIG, WEIGHTS]
+        folder = Path(hub.snapshot_download(str(source), revision=revision, allow_patterns=wanted))
+    config = _read_config(folder)
+    module = load(folder / WEIGHTS)
+    description = {name: config.get(name) for name in ("class", "options")}
+    if describe(module) != description:
+        raise ModelFileError(
+            f"{folder}: {CONFIG} describes another model than {WEIGHTS} holds. Copy both files "
+            "again from their source, or save the model anew."
+        )
+    return module
+
+
+def model_card(module: nn.Module, data: DatasetCard | None) -> str:
+    """Return a model card in Markdown, with the entries that the hub reads in front."""
+    name = type(module).__name__
+    count = sum(parameter.numel() for parameter in module.parameters())
+    head = {"library_name": "tauflow", "tags": ["time-series", "continuous-time", name.lower()]}
+    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", ""]
+    lines += [f"# {name}", "", f"A model of tauflow with {count:,} parameters.", ""]
+    lines += ["```python", "import tauflow.export", ""]
+    lines += ['model = tauflow.export.from_pretrained("...").eval()', "```", ""]
+    if data is not None:
+        facts = {
+            "data": data.title,
+            "task": data.task,
+            "a gap of 1": data.time_unit,
+            "sequences": "{} to train, {} to validate, {} to test".format(*data.sizes),
+            "split": data.split,
+            "source": data.source,
+            "licence of the data": data.licence,
+        }
+        lines += ["## Trained on", "", *(f"- {k}: {_line(v)}" for k, v in facts.items())]
+        lines += [f"- note: {_line(note)}" for note in data.notes]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise DataNotFoundError(f"{folder} has no {CONFIG}. Check the path.")
+    try:
+        config = read_json(path.read_bytes())
+        fits = config["model_type"] == "tauflow"
+        newer = config["format_version"] > FORMAT_VERSION
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} is no description of a model of tauflow.") from error
+    if not fits or newer:
+        reason = "from a newer tauflow; upgrade it" if fits else "of another library's model"
+        raise ModelFileError(f"{path} is {reason}.")
+    return dict(config)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,201 @@
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+import tauflow
+from tauflow.errors import ArgumentError, DataNotFoundError, ExportError
+from tauflow.export import Labels, to_c
+from tauflow.export.c_files import plain
+
+CC = shutil.which("cc")
+pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1")
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+HOSTILE = (
+    'a"; system("touch owned"); /* */ int main(void) { return 3; } /*',
+    "two\nlines\r*/ #error no",
+    "trigraph ??/",
+    "\\",
+)
+STEPS = 10_000
+
+
+def nineteen():
+    """Return the circuit of 12 inter, 6 command and 1 motor neurons."""
+    wiring = tauflow.NCP(
+        12, 6, 1, sensory_fanout=4, inter_fanout=4, recurrent_command_synapses=4, motor_fanin=6
+    )
+    return tauflow.LTC(4, wiring).eval()
+
+
+def twenty_eight():
+    return tauflow.WiredCfC(4, tauflow.AutoNCP(28, 4)).eval()
+
+
+@pytest.fixture(scope="module")
+def circuit(tmp_path_factory):
+    torch.manual_seed(0)
+    rnn, folder = nineteen(), tmp_path_factory.mktemp("c") / "ncp"
+    return rnn, to_c(rnn, folder, name="ncp", labels=Labels('s */ " \n', HOSTILE, HOSTILE[:1]))
+
+
+@pytest.fixture(scope="module")
+def layered(tmp_path_factory):
+    torch.manual_seed(0)
+    rnn, folder = twenty_eight(), tmp_path_factory.mktemp("c") / "wired"
+    return rnn, to_c(rnn, folder, name="wired")
+
+
+def build(folder, *files, flags=STRICT, to="built"):
+    command = [CC, *flags, *map(str, files), "-o", to, "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / to
+
+
+@pytest.fixture(scope="module")
+def sanitized():
+    """Return the program of an export, compiled with every check that the compiler has, once."""
+    built = {}
+
+    def program(written):
+        folder, name = written.path.parent, written.path.stem
+        if name not in built:
+            flags = (*STRICT, "-O0", *SANITIZED)
+            built[name] = build(folder, "main.c", f"{name}.c", flags=flags, to="sanitized")
+        return built[name]
+
+    return program
+
+
+@pytest.mark.parametrize("exported", ["circuit", "layered"])
+def test_ten_thousand_irregular_steps_equal_the_stream(exported, request, sanitized):
+    rnn, written = request.getfixturevalue(exported)
+    program = sanitized(written)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((STEPS, 4)).astype(np.float32)
+    dt = rng.exponential(1.0, STEPS).astype(np.float32)
+    dt[rng.random(STEPS) < 0.1] = 0.0
+    dt[::1000] = 1e4
+    stream = rnn.stream()
+    expected = np.array([stream.step(a, float(gap)) for a, gap in zip(x, dt, strict=True)])
+    samples = "".join(
+        ",".join(f"{v:.9g}" for v in (*a, gap)) + "\n" for a, gap in zip(x, dt, strict=True)
+    )
+    ran = subprocess.run([program], input=samples, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = np.array([line.split(",") for line in ran.stdout.splitlines()], dtype=np.float64)
+    assert np.abs(found - expected).max() <= 1e-5
+    assert not ran.stderr
+
+
+def test_the_circuit_evaluates_its_own_synapses_only(circuit):
+    rnn, written = circuit
+    (written.path.parent / "count.c").write_text("""
+        #include <math.h>
+        #include <stdio.h>
+        static long evaluated;
+        static float counted(float v) { evaluated++; return expf(v); }
+        #define expf counted
+        #include "ncp.c"
+        #include "ncp.h"
+        int main(void) {
+            const float x[1][NCP_INPUTS] = {{0.1f, -0.2f, 0.3f, 0.4f}}, dt[1] = {0.5f};
+            float h[2][1][NCP_STATE], y[1][NCP_OUTPUTS];
+            ncp_start(x, h[0]);
+            ncp_step(x, dt, (const float(*)[NCP_STATE])h[0], y, h[1]);
+            printf("%ld", evaluated);
+            return 0;
+        }
+    """)
+    program = build(written.path.parent, "count.c", flags=("-std=c99", "-O1"))
+    evaluated = int(subprocess.run([program], capture_output=True, check=True).stdout)
+    cell = rnn.cell
+    recurrent, sensory = int(cell.synapses.sum()), int(cell.synapses_x.sum())
+    assert evaluated == cell.substeps * recurrent + sensory
+    assert recurrent + sensory < 0.4 * (cell.synapses.numel() + cell.synapses_x.numel())
+
+
+def test_layers_hold_the_weights_of_their_own_synapses_only(layered):
+    rnn, written = layered
+    source = written.path.read_text()
+    sizes = re.findall(r"^extern const float \w+((?:\[\d+\])+);", source, re.M)
+    assert sizes
+    held = sum(np.prod([int(n) for n in re.findall(r"\d+", size)]) for size in sizes)
+    layers = rnn.cell.layers
+    # with biases, and a few constants such as 1 and -1
+    expected = sum(int(layer.synapses.count_nonzero()) + len(layer.bias) for layer in layers)
+    whole = sum(layer.weight.numel() + len(layer.bias) for layer in layers)
+    assert expected <= held <= expected + 8
+    assert held < whole
+
+
+def test_nothing_is_allocated_and_nothing_printed(circuit):
+    source = circuit[1].path.read_text()
+    assert not re.search(r"\b(malloc|calloc|free|printf|fopen)\b", source)
+    assert set(re.findall(r"#include <(.*)>", source)) <= {
+        *("stdint.h", "stdbool.h", "stddef.h", "math.h", "float.h", "string.h")
+    }
+
+
+def test_names_are_harmless_where_they_stand(circuit):
+    folder = circuit[1].path.parent
+    header = (folder / "ncp.h").read_text()
+    assert "a?; system(?touch owned?); ?? ?? int main" in header
+    assert header.count("/*") == header.count("*/") == 3
+    assert json.loads((folder / "ncp.json").read_text())["labels"]["inputs"] == list(HOSTILE)
+    build(folder, "main.c", "ncp.c")
+    assert not (folder / "owned").exists()
+    assert plain("a\u0000b\u202e*/") == "a?b???"
+
+
+def test_make_builds_and_tests(layered):
+    folder = layered[1].path.parent
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    done = subprocess.run(["make", "test"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1000 samples, largest difference" in done.stdout
+
+
+def test_broken_lines_are_refused_by_number(layered, sanitized):
+    program = sanitized(layered[1])
+    for text, words in (
+        ("# x\n1,2,3,4,1\n1,2,3\n", "line 3: expected 5 numbers"),
+        ("1,2,3,four,1\n", "line 1: expected 5 numbers"),
+        ("1,2,3,4,-1\n", "line 1: the gap must be finite and not negative"),
+        ("1,2,3,4,nan\n", "line 1: the gap must be finite"),
+        ("1,2,3,4,1e99\n", "line 1: the gap must be finite"),
+    ):
+        ran = subprocess.run([program], input=text, capture_output=True, text=True, check=False)
+        assert ran.returncode == 1
+        assert words in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x*/", 'a"', "main", "int", "1a", "a" * 50, "a\nb"])
+def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
+    with pytest.raises(ArgumentError, match="name must be an identifier of C"):
+        to_c(tauflow.Elman(2, 3), tmp_path / "c", name=name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_c_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(ExportError, match=r"single precision.*\.float"):
+        to_c(tauflow.Elman(2, 3).double(), tmp_path / "c")
+    with pytest.raises(ExportError, match="bidirectional"):
+        to_c(tauflow.Elman(2, 3, bidirectional=True), tmp_path / "c")
+    with pytest.raises(DataNotFoundError, match="there is no place for it"):
+        to_c(tauflow.Elman(2, 3), tmp_path / "none" / "c")
+    with pytest.raises(ArgumentError, match="hidden_size must be at least 1"):
+        to_c(tauflow.Elman(2, 0), tmp_path / "c")
+    broken = tauflow.Elman(2, 3)
+    with torch.no_grad():
+        next(broken.parameters()).fill_(float("inf"))
+    with pytest.raises(ExportError, match="not finite"):
+        to_c(broken, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []

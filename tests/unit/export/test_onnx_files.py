@@ -1,0 +1,147 @@
+import hashlib
+import json
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import tauflow
+from tauflow.errors import ArgumentError, DataNotFoundError, ExportError, UnknownNameError
+from tauflow.export import Labels, onnx_files, to_onnx
+from tauflow.export.facts import start_state
+from tauflow.models import SequenceModel
+
+LABELS = Labels("hour", ["pulse", "oxygen"], ["risk"], [60.0, 90.0], [10.0, 2.0], [1.0], [0.5])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    torch.manual_seed(0)
+    model = SequenceModel(tauflow.GNODE(2, 4, initial_state="affine"), 1).eval()
+    path = tmp_path_factory.mktemp("onnx") / "risk.onnx"
+    return model, to_onnx(model, path, labels=LABELS)
+
+
+def session_of(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_a_file_runs_with_other_sizes(written):
+    model, file = written
+    session = session_of(file.path)
+    shapes = {value.name: value.shape for value in session.get_inputs()}
+    assert shapes == {
+        "x": ["batch", "time", 2],
+        "dt": ["batch", "time"],
+        "mask": ["batch", "time"],
+        "h_in": ["batch", 4],
+    }
+    assert [value.name for value in session.get_outputs()] == ["y", "h_out"]
+    facts = json.loads(file.description.read_text())
+    for B, T in ((1, 1), (5, 30)):
+        x, dt, mask = torch.randn(B, T, 2), torch.rand(B, T), torch.rand(B, T) > 0.3
+        mask[:, 0] = True
+        h = start_state(facts, x[:, 0])
+        expected = model(x, dt=dt, mask=mask)
+        feed = {"x": x, "dt": dt, "mask": mask, "h_in": h}
+        found = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=1e-5)
+
+
+def test_the_description_says_what_one_must_know(written):
+    file = written[1]
+    facts = json.loads(file.description.read_text())
+    assert facts["sha256"] == hashlib.sha256(file.path.read_bytes()).hexdigest()
+    assert (facts["cell"], facts["state_size"], facts["opset"]) == ("GNODECell", 4, 20)
+    assert facts["labels"]["time_unit"] == "hour"
+    assert facts["labels"]["inputs"] == ["pulse", "oxygen"]
+    assert not facts["scaling_inside"]
+    assert facts["state"][0]["parts"] == {"h": 4}
+    assert tauflow.export.rebuild(facts["model"]).rnn.cell.state_size == 4
+    inside = {p.key: p.value for p in onnx.load(file.path).metadata_props}
+    assert json.loads(inside["tauflow"])["labels"] == facts["labels"]
+    assert "of 17 steps (tolerance 1e-05)" in str(file.parity)
+
+
+def test_nothing_of_the_makers_machine_is_in_a_file(written):
+    for word in (b"site-packages", b".py"):
+        assert word not in written[1].path.read_bytes()
+
+
+def test_a_robots_step_with_the_scales_inside(tmp_path):
+    torch.manual_seed(0)
+    model = SequenceModel(tauflow.CfC(2, 3, backbone_layers=0), 1).eval()
+    file = to_onnx(
+        model, tmp_path / "r.onnx", form="step", names="robot", gap=0.25, labels=LABELS, scaled=True
+    )
+    session = session_of(file.path)
+    assert [value.name for value in session.get_inputs()] == ["obs", "h_in"]
+    assert [value.name for value in session.get_outputs()] == ["actions", "h_out"]
+    raw = torch.tensor([[72.0, 95.0]])
+    scaled = (raw - torch.tensor([60.0, 90.0])) / torch.tensor([10.0, 2.0])
+    y, h = model(scaled[:, None], dt=0.25)
+    found = session.run(None, {"obs": raw.numpy(), "h_in": torch.zeros(1, 3).numpy()})
+    torch.testing.assert_close(torch.from_numpy(found[0]), y[:, 0] * 0.5 + 1.0)
+    torch.testing.assert_close(torch.from_numpy(found[1]), h)
+
+
+def test_a_difference_leaves_no_file(tmp_path, monkeypatch):
+    runner = onnx_files.onnx_runner
+
+    def wrong(*args, **options):
+        run = runner(*args, **options)
+        return lambda given: tuple(value + 1e-3 for value in run(given))
+
+    monkeypatch.setattr(onnx_files, "onnx_runner", wrong)
+    with pytest.raises(ExportError, match="differs from the model by"):
+        to_onnx(tauflow.Elman(2, 3), tmp_path / "e.onnx", form="step")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_arguments_are_refused(tmp_path):
+    rnn = tauflow.Elman(2, 3)
+    with pytest.raises(DataNotFoundError, match="there is no folder"):
+        to_onnx(rnn, tmp_path / "none" / "e.onnx")
+    with pytest.raises(DataNotFoundError, match="it is a folder"):
+        to_onnx(rnn, tmp_path)
+    with pytest.raises(UnknownNameError, match="form='stepp'"):
+        to_onnx(rnn, tmp_path / "e.onnx", form="stepp")
+    with pytest.raises(ArgumentError, match="opset must be at least 18"):
+        to_onnx(rnn, tmp_path / "e.onnx", opset=9)
+    with pytest.raises(ArgumentError, match="no scales are known"):
+        to_onnx(rnn, tmp_path / "e.onnx", scaled=True)
+    with pytest.raises(ArgumentError, match="inputs has 3 entries, but the model has 2 inputs"):
+        to_onnx(rnn, tmp_path / "e.onnx", labels=Labels(inputs=["a", "b", "c"]))
+    with pytest.raises(ArgumentError, match="name of its description"):
+        to_onnx(rnn, tmp_path / "e.json", form="step")
+    with pytest.raises(ArgumentError, match="x_scale must hold finite numbers, none of them 0"):
+        Labels(x_mean=[0.0], x_scale=[0.0])
+    with pytest.raises(ArgumentError, match="of one length, or neither"):
+        Labels(x_mean=[0.0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_of_a_table():
+    rows = range(24)
+    table = {
+        "id": [row // 4 for row in rows],
+        "t": [float(row % 4) for row in rows],
+        "a": [row * 0.5 for row in rows],
+        "y": [row**0.5 for row in rows],
+    }
+    data = tauflow.data.from_table(
+        table, id="id", time="t", features=["a"], target="y", task="regression", time_unit="hour"
+    )
+    labels = Labels.of(data)
+    assert (labels.time_unit, tuple(labels.inputs)) == ("hour", ("a",))
+    torch.testing.assert_close(labels.scaling()[0].float(), data.table.x_mean.float())
+
+
+def test_parameters_that_are_no_numbers_are_refused(tmp_path):
+    rnn = tauflow.Elman(2, 3)
+    with torch.no_grad():
+        next(rnn.parameters())[0, 0] = float("nan")
+    with pytest.raises(ExportError, match="holds a number that is not finite"):
+        to_onnx(rnn, tmp_path / "e.onnx")
