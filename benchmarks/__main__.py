@@ -2,7 +2,7 @@
 
 import argparse
 
-from . import cpu, fixed_points, gpu, growth, long, zoo
+from . import cpu, deploy, fixed_points, gpu, growth, long, zoo
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 commands = parser.add_subparsers(dest="command", required=True)
@@ -12,5 +12,6 @@ growth.add_arguments(commands.add_parser("growth", help=growth.__doc__))
 long.add_arguments(commands.add_parser("long", help=long.__doc__))
 zoo.add_arguments(commands.add_parser("zoo", help=zoo.__doc__))
 fixed_points.add_arguments(commands.add_parser("fixed-points", help=fixed_points.__doc__))
+deploy.add_arguments(commands.add_parser("deploy", help=deploy.__doc__))
 arguments = parser.parse_args()
 arguments.run(arguments)

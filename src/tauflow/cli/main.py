@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .export import export
 from .group import TauflowGroup
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
+app.command()(export)
 
 
 def _at_home(path: Path | None) -> Path | None:
