@@ -10,7 +10,6 @@ import torch
 
 import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.errors import ExportError
 from tauflow.export import to_c
 from tauflow.export.onnx_files import OPSET, axes_of
 from tauflow.export.onnx_graph import onnx_graph, onnx_runner
@@ -21,10 +20,6 @@ FEW = ("ltc", "gru-d", "phased-lstm", "ode-lstm")
 FEW_ONNX = ("gru-d",)
 OTHER_SIZES = (4, 11)
 """Sequences and steps, other than those that programs are traced with."""
-NO_C = {
-    "phased-lstm": "its clock is in double precision, in parts",
-}
-"""Cells whose step is no C, and why."""
 
 
 def pytest_generate_tests(metafunc):
@@ -78,8 +73,4 @@ def test_onnx(onnx):
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_c(c, tmp_path):
-    if c in NO_C:
-        with pytest.raises(ExportError):
-            to_c(model(c), tmp_path / "c")
-        return
     assert to_c(model(c), tmp_path / "c").parity.worst <= 1e-5
