@@ -23,7 +23,7 @@ from . import c_templates as templates
 from .facts import facts_of
 from .labels import Labels, names_of
 from .onnx_files import OPSET, Written, axes_of, made
-from .onnx_graph import onnx_graph, onnx_runner
+from .onnx_graph import onnx_graph, onnx_runner, require_all
 from .parity import Parity, by_model, check_parity, random_inputs
 from .program import ExportedStep, Model, export_step
 
@@ -85,6 +85,7 @@ def to_c(
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder cannot be made.
     """
+    require_all("c")
     folder = Path(folder)
     if not folder.parent.is_dir() or folder.is_file():
         raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")

@@ -14,7 +14,7 @@ from tauflow.tensorfile import write_atomically
 
 from .facts import facts_of
 from .labels import Labels
-from .onnx_graph import onnx_graph, onnx_runner
+from .onnx_graph import onnx_graph, onnx_runner, require_all
 from .parity import Parity, check_parity
 from .program import (
     Exported,
@@ -93,6 +93,7 @@ def to_onnx(
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder does not exist.
     """
+    require_all("onnx")
     path = writable(path)
     one_of(FORMS, form=form)
     renamed = PRESETS[one_of(PRESETS, names=names)]

@@ -16,6 +16,12 @@ from tauflow.extras import require
 _NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
+def require_all(extra: str) -> None:
+    """Raise :class:`MissingExtraError` unless all libraries of an extra are there."""
+    for module in ("onnx", "onnxscript", "onnxruntime", *(("emx_onnx_cgen",) * (extra == "c"))):
+        require(module, extra=extra)
+
+
 def onnx_graph(
     traced: ExportedProgram,
     *,
@@ -34,11 +40,10 @@ def onnx_graph(
         extra: of tauflow, for the message about a library that is not there.
 
     Raises:
-        MissingExtraError: onnx or onnxscript is not installed.
+        MissingExtraError: onnx is not installed.
         ExportError: the exporter has no operator for something, or the graph is not valid.
     """
     onnx = require("onnx", extra=extra)
-    require("onnxscript", extra=extra)
     inputs = [str(name) for name in traced.graph_signature.user_inputs]
     outputs = ["y", "h_out"]
     with _quiet():

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import sys
 
 import onnx
 import onnxruntime
@@ -7,8 +8,14 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.errors import ArgumentError, DataNotFoundError, ExportError, UnknownNameError
-from tauflow.export import Labels, onnx_files, to_onnx
+from tauflow.errors import (
+    ArgumentError,
+    DataNotFoundError,
+    ExportError,
+    MissingExtraError,
+    UnknownNameError,
+)
+from tauflow.export import Labels, onnx_files, to_c, to_onnx
 from tauflow.export.facts import start_state
 from tauflow.models import SequenceModel
 
@@ -120,6 +127,16 @@ def test_wrong_arguments_are_refused(tmp_path):
         Labels(x_mean=[0.0], x_scale=[0.0])
     with pytest.raises(ArgumentError, match="of one length, or neither"):
         Labels(x_mean=[0.0])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "export"), [("onnxruntime", to_onnx), ("onnx", to_c), ("emx_onnx_cgen", to_c)]
+)
+def test_a_library_that_is_missing_is_named(missing, export, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtraError, match=f"{missing} is not installed.*pip install"):
+        export(tauflow.Elman(2, 3), tmp_path / "e")
     assert list(tmp_path.iterdir()) == []
 
 
