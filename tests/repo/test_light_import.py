@@ -6,8 +6,8 @@ import sys
 import pytest
 
 HEAVY = {
-    *("numba", "triton", "sklearn", "scipy", "pandas", "matplotlib", "networkx"),
-    *("rich", "typer", "pooch", "jinja2", "joblib", "ncps", "beartype"),
+    *("numba", "triton", "sklearn", "scipy", "pandas", "narwhals", "networkx"),
+    *("matplotlib", "rich", "typer", "pooch", "jinja2", "joblib", "ncps", "beartype"),
     *("torchode", "torchtyping", "torchdiffeq"),
 }
 

@@ -2,11 +2,9 @@
 
 from .card import DatasetCard, TaskData
 from .catalog import DATASETS, available, get, load_task, register
-from .own.apply import sequences_like
-from .own.info import TableInfo
-from .own.options import TableOptions
 from .stored import open_task, write_task
-from .tables import from_table, read_csv
+from .table.options import TableInfo, TableOptions
+from .table.read import from_table, read_csv, sequences_like
 
 __all__ = [
     "DATASETS",

@@ -12,7 +12,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
-from .own.info import TableInfo
+from .table.options import TableInfo
 
 TASKS = ("regress", "classify", "binary")
 

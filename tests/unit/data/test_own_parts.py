@@ -3,7 +3,8 @@ import pytest
 from own_tables import visits
 
 from tauflow.data import from_table
-from tauflow.data.own.parts import cuts_of, fractions_of, split_ids
+from tauflow.data.table.options import fractions_of
+from tauflow.data.table.split import cuts_of, split_ids
 from tauflow.errors import DataError
 
 IDS = [f"id {number}" for number in range(40)]

@@ -6,9 +6,9 @@ import torch
 from own_tables import NAN, changed, visits
 
 from tauflow.data import TableOptions, sequences_like
-from tauflow.data.own.build import build
-from tauflow.data.own.mask_inputs import with_mask_inputs
-from tauflow.data.own.sheet import sheet_of
+from tauflow.data.table.read import with_mask_inputs
+from tauflow.data.table.sheet import sheet_of
+from tauflow.data.table.task import build
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}

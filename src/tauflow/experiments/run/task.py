@@ -12,11 +12,10 @@ from typing import Any
 from torch import nn
 
 from tauflow.data.card import TaskData
-from tauflow.data.own.mask_inputs import with_mask_inputs
-from tauflow.data.own.options import TableOptions
 from tauflow.data.store import sha256_of
 from tauflow.data.stored import FACTS_FILE, open_task
-from tauflow.data.tables import load_csv
+from tauflow.data.table.options import TableOptions
+from tauflow.data.table.read import load_csv, with_mask_inputs
 from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.experiments.spec.experiment import Part
 from tauflow.lock import make_folder

@@ -1,14 +1,15 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.extras import require
 from tauflow.plain_text import control_character
 from tauflow.registry import nearest
 
@@ -16,12 +17,17 @@ MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"
 """Text cells that hold no value."""
 _NAN_WORDS = frozenset({"nan", "+nan", "-nan"})  # in lower case: all that float() reads as NaN
 TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+EXACT = 2**53
+"""Whole numbers beyond it are not all numbers of double precision."""
 _LARGEST = float(np.finfo(np.float32).max)
 SHOWN = 40
 """How many characters of a cell a message shows."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -30,15 +36,18 @@ class Sheet:
 
     Args:
         where: what to call the table in a message.
-        columns: one array per column, all as long; text is in arrays of objects.
+        columns: one array per column, all as long: of numbers, truth values, dates or durations, or
+            of objects, among them text.
         numbers_of_rows: how a message counts each row.
         counting: what to add to the number of a row, so that a reader finds it.
+        written: returns what stands in a cell, given by row and column, of a file: 1.50, not 1.5.
     """
 
     where: str
     columns: Mapping[str, NDArray[Any]]
-    numbers_of_rows: NDArray[np.int64]
+    numbers_of_rows: Indices
     counting: str = ""
+    written: Callable[[int, str], str] | None = None
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)
@@ -72,18 +81,30 @@ class Sheet:
         """Return the words for a cell."""
         return f"{self.where}, {self.row(row)}{self.counting}, column {column!r}"
 
+    def said(self, row: int, column: str) -> str:
+        """Return what is in a cell, as it was written."""
+        return self.written(row, column) if self.written else str(self.columns[column][row])
+
+    def holds(self, row: int, column: str) -> str:
+        """Return the words for a cell and what is in it."""
+        return f"{self.cell(row, column)} holds {self.said(row, column)[:SHOWN]!r}"
+
     def missing(self, column: str) -> Bools:
         """Return where a column has no value, (R,)."""
         values = self.columns[column]
-        if values.dtype.kind == "f":
-            absent: Bools = np.isnan(values)
+        if values.dtype.kind in "fmM":
+            absent: Bools = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
             return absent
-        if values.dtype.kind in "mM":
-            undated: Bools = np.isnat(values)
-            return undated
         if values.dtype.kind in "biu":
             return np.zeros(len(values), np.bool_)
-        return np.array([_is_missing(value) for value in values.tolist()], np.bool_)
+        return np.array(each(_is_missing, values.tolist()), np.bool_)
+
+    def filled(self, column: str, what: str, advice: str, error: type[Exception]) -> None:
+        """Raise ``error``, which names the first row without a value, if there is one."""
+        missing = self.missing(column)
+        if missing.any():
+            row = int(np.argmax(missing))
+            raise error(f"{self.cell(row, column)} is empty, expected {what}. {advice}")
 
     def numbers(self, column: str) -> Floats:
         """Return a column as numbers, NaN where it has no value, (R,).
@@ -95,17 +116,18 @@ class Sheet:
                 or durations.
         """
         self.refuse_moments(column)
-        values, missing = self.columns[column], self.missing(column)
+        values = self.columns[column]
         if values.dtype.kind in "biuf":
             found = values.astype(np.float64)
         else:
-            pairs = list(zip(values.tolist(), missing.tolist(), strict=True))
-            logical = all(none or truth(value) is not None for value, none in pairs)
-            number_in = truth if logical else as_number
-            numbers = [math.nan if none else number_in(value) for value, none in pairs]
+            there = np.flatnonzero(~self.missing(column))
+            cells = values[there].tolist()
+            truths = each(truth, cells)
+            numbers = each(as_number, cells) if None in truths else truths
             if None in numbers:
-                raise self._no_number(numbers.index(None), column)
-            found = np.array(numbers, np.float64)
+                raise self._no_number(int(there[numbers.index(None)]), column)
+            found = np.full(len(self), math.nan)
+            found[there] = numbers
         large = np.abs(found) > _LARGEST
         if large.any():
             raise self._no_number(int(np.argmax(large)), column)
@@ -125,19 +147,15 @@ class Sheet:
                 "'h'), or leave the column out."
             )
 
-    def cells(self, column: str) -> list[Any]:
-        """Return the cells of a column as Python's own types; of dates as text."""
-        values = self.columns[column]
-        cells: list[Any] = (values.astype(str) if values.dtype.kind in "mM" else values).tolist()
-        return cells
-
     def texts(self, column: str) -> list[str]:
         """Return a column as text; what a cell without a value gives is undefined.
 
         Raises:
             DataError: a cell holds a control character: names are drawn and printed.
         """
-        texts = [str(value) for value in self.cells(column)]
+        values = self.columns[column]
+        cells = (values.astype(str) if values.dtype.kind in "mM" else values).tolist()
+        texts = [cell if type(cell) is str else str(cell) for cell in cells]
         for text in dict.fromkeys(texts):
             if character := control_character(text):
                 raise DataError(
@@ -156,9 +174,20 @@ class Sheet:
         if number is not None and math.isfinite(number):
             expected += f" up to {_LARGEST:.2g}, the largest in single precision"
             advice = "Divide the column by a number; if it means a missing value, leave it empty."
-        return DataError(
-            f"{self.cell(row, column)} holds {str(value)[:SHOWN]!r}, expected {expected}. {advice}"
-        )
+        return DataError(f"{self.holds(row, column)}, expected {expected}. {advice}")
+
+
+def each(of: Callable[[Any], V], cells: Sequence[Any]) -> list[V]:
+    """Return what a function says of every cell; of text that occurs often, it is asked once."""
+    told = {text: of(text) for text in {cell for cell in cells if type(cell) is str}}
+    return [told[cell] if type(cell) is str else of(cell) for cell in cells]
+
+
+def numbered(keys: Iterable[K]) -> tuple[list[K], Indices]:
+    """Return the different keys in the order in which they first occur, and which each one is."""
+    places: dict[K, int] = {}
+    codes = [places.setdefault(key, len(places)) for key in keys]
+    return list(places), np.array(codes, np.int64)
 
 
 def as_number(value: Any) -> float | None:
@@ -202,14 +231,16 @@ def _is_missing(value: Any) -> bool:
 
 
 def sheet_of(table: Any) -> Sheet:
-    """Return the columns of a pandas DataFrame, or of a mapping of names to arrays.
+    """Return the columns of a data frame of any library, or of a mapping of names to arrays.
 
     Rows are counted from 0, as in ``table.iloc[row]``.
 
     Raises:
         ArgumentError: it is no such thing, a column is not one value per row, or two have one name.
         DataError: it has no rows.
+        MissingExtraError: it is of another library than pandas, and narwhals is not installed.
     """
+    table = _by_column(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
         raise ArgumentError(
@@ -228,6 +259,29 @@ def sheet_of(table: Any) -> Sheet:
     return Sheet("the table", columns, np.arange(rows), " (counted from 0)")
 
 
+def _by_column(table: Any) -> Any:
+    """Return a frame of another library than pandas, such as Polars or Arrow, by column."""
+    homes = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
+    if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
+        return table
+    narwhals = require("narwhals", extra="tables")
+    frame = narwhals.from_native(table, pass_through=True)
+    if isinstance(frame, narwhals.LazyFrame):
+        raise ArgumentError(
+            f"table is a {type(table).__name__} that nobody has computed yet. Collect it first."
+        )
+    if not isinstance(frame, narwhals.DataFrame):
+        return table
+    named = (narwhals.Categorical, narwhals.Enum)
+    columns = {}
+    for series in frame.iter_columns():
+        text = series.cast(narwhals.String) if series.dtype in named else series
+        # As Python's own numbers, whole ones beside missing values keep all their digits.
+        whole = text.dtype.is_integer() and text.null_count()
+        columns[series.name] = text.to_list() if whole else text.to_numpy()
+    return columns
+
+
 def _column(name: str, values: Any) -> NDArray[Any]:
     if isinstance(values, np.ma.MaskedArray):
         values = _masked(values)
@@ -237,10 +291,13 @@ def _column(name: str, values: Any) -> NDArray[Any]:
             f"the table's column {name!r} has shape {array.shape}, expected one value per row. "
             "Make a column of each of its values."
         )
-    if array.dtype.kind in "biufmM":
-        return array
-    cells = np.empty(len(array), object)
-    cells[:] = [value.strip() if isinstance(value, str) else value for value in array.tolist()]
+    return array if array.dtype.kind in "biufmM" else stripped(array.tolist())
+
+
+def stripped(values: Sequence[Any]) -> NDArray[Any]:
+    """Return an array of objects, in which text is without spaces at its ends."""
+    cells = np.empty(len(values), object)
+    cells[:] = [value.strip() if isinstance(value, str) else value for value in values]
     return cells
 
 

@@ -1,1 +1,0 @@
-"""Tables of a user's own: how their cells, times, targets and parts are read."""

@@ -1,0 +1,1 @@
+"""Tables of a user's own: options, sheet, frames, target, split, task, in the order of the data."""

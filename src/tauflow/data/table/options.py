@@ -1,0 +1,224 @@
+"""What a user says of a table, and what is known of it once it is read."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING as REQUIRED
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from torch import Tensor
+
+from tauflow.checks import boolean, one_of, seed_of_bits, within
+from tauflow.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, TypedDict
+
+    class Said(TypedDict, total=False):
+        """The fields of :class:`TableOptions`, for checkers of types and editors."""
+
+        id: Required[str]
+        time: str | None
+        target: str | None
+        features: Sequence[str] | None
+        task: str | None
+        per_step: bool | None
+        time_unit: str | None
+        split: Sequence[float]
+        split_seed: int
+        sort: bool
+        scale: bool
+        group: str | None
+        split_by: str
+
+
+CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
+TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
+SPLIT = (0.7, 0.15, 0.15)
+BY_ID, BY_TIME = "id", "time"
+GAP_AHEAD = "gap ahead"
+"""Name of the input that says how far the row to predict is away."""
+MEASURED = "{} measured"
+"""Name of the input that says whether a feature was measured."""
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of a table are what, and how to split it.
+
+    Args:
+        id: column that says which sequence a row belongs to.
+        time: column of the times: numbers, or dates (ISO 8601 with hyphens, ``datetime64``).
+            Without one, the rows of a sequence are one step apart.
+        target: column to predict. In next-step prediction it is the one to predict, and an input;
+            without it, all features are.
+        features: columns of the inputs, numbers or truth values; by default all others.
+        task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
+            without a target; classification if the target is text, truth values, or whole numbers
+            with at most 20 different values; regression otherwise.
+        per_step: whether there is one target per row, rather than one per id. By default there is
+            one per id if no id has two different ones.
+        time_unit: unit that dates are converted to, by default hours; of numbers, which are not
+            converted, it is a name only.
+        split: fractions of training, validation and test part; see ``split_by``.
+        split_seed: of the draw of ids or groups.
+        sort: whether to sort the rows of an id by time; by default rows out of order are an error.
+        scale: whether to scale features, and the targets of a regression, to mean 0 and standard
+            deviation 1 by what was observed in the training part.
+        group: column that says which ids belong together, such as the patient where an id is one of
+            his days: all ids of a group are in one part. By default each id is drawn on its own.
+        split_by: ``"id"`` draws ids, or groups, so that none is in two parts; where ids have one
+            class each, the classes are spread evenly. ``"time"`` is for few or single recordings
+            with targets in their rows: the rows of each id are cut, in their order, into an early
+            sequence for training, a middle one for validation and a late one for the test. No row
+            is in two parts, nor is the row that a next-step target is taken from. Each sequence
+            starts anew, its first gap 0; an id with too few rows is for training alone. Each id is
+            cut for itself: training rows of one may be later than test rows of another.
+
+    Raises:
+        ArgumentError: a value is outside its range, or two options contradict each other.
+        UnknownNameError: no such task, or way to split.
+    """
+
+    id: str
+    time: str | None = None
+    target: str | None = None
+    features: Sequence[str] | None = None
+    task: str | None = None
+    per_step: bool | None = None
+    time_unit: str | None = None
+    split: Sequence[float] = SPLIT
+    split_seed: int = 0
+    sort: bool = False
+    scale: bool = True
+    group: str | None = None
+    split_by: str = BY_ID
+
+    def __post_init__(self) -> None:
+        if isinstance(self.features, str) or (self.features is not None and not self.features):
+            raise ArgumentError(
+                f"features must be a list of column names, got {self.features!r}. Name at least "
+                "one, or leave it out for all columns that have no other use."
+            )
+        if self.task is not None:
+            one_of(TASKS, task=self.task)
+        if self.per_step is not None:
+            boolean(per_step=self.per_step)
+        boolean(sort=self.sort)
+        boolean(scale=self.scale)
+        seed_of_bits(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
+        fractions_of(self.split)
+        if self.time is None and (self.time_unit is not None or self.sort):
+            raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
+        one_of((BY_ID, BY_TIME), split_by=self.split_by)
+        if self.split_by == BY_TIME and (self.group is not None or self.split_seed):
+            name = "split_seed" if self.group is None else "group"
+            raise ArgumentError(
+                f"{name} is for a draw of ids, and split_by='time' draws none: it cuts each of "
+                "them. Leave one of the two out."
+            )
+
+    @property
+    def otherwise(self) -> str:
+        """How to split otherwise, for a message."""
+        if self.split_by == BY_TIME:
+            return "at other fractions (--split)"
+        return "with another split_seed (--split-seed)"
+
+
+def with_table_options(function: F) -> F:
+    """Show the fields of :class:`TableOptions` where a function takes them as ``**options``.
+
+    In its signature they stand before its own keywords; in its docstring, for ``{options}``.
+    """
+    own = [p for p in inspect.signature(function).parameters.values() if p.name != "options"]
+    said = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is REQUIRED else one.default,
+            annotation=one.type,
+        )
+        for one in fields(TableOptions)
+    ]
+    shown = inspect.Signature([own[0], *said, *own[1:]], return_annotation="TaskData")
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    if function.__doc__ and TableOptions.__doc__:  # python -OO leaves none
+        told = TableOptions.__doc__.partition("Args:")[2].partition("Raises:")[0].strip()
+        function.__doc__ = function.__doc__.replace("{options}", told)
+    return function
+
+
+def fractions_of(split: Sequence[float]) -> tuple[float, float, float]:
+    """Return the fractions of the three parts, which add up to 1.
+
+    Args:
+        split: three numbers in any proportion, such as (0.7, 0.15, 0.15) or (70, 15, 15); only the
+            second, of the validation part, may be 0.
+
+    Raises:
+        ArgumentError: they are not such numbers.
+    """
+    if isinstance(split, str) or not isinstance(split, Sequence) or len(split) != 3:
+        raise ArgumentError(
+            f"split must be three numbers, for training, validation and test, got {split!r}. Write "
+            "for example 0.7, 0.15, 0.15."
+        )
+    train, valid, test = (within(0.0, math.inf, split=part) for part in split)
+    if train == 0 or test == 0:
+        raise ArgumentError(
+            f"split must leave something for training and test, got {tuple(split)}. Only the "
+            "second number, of the validation part, may be 0."
+        )
+    total = train + valid + test
+    return train / total, valid / total, test / total
+
+
+@dataclass(frozen=True, eq=False)
+class TableInfo:
+    """What is known of a table beyond its batches.
+
+    Args:
+        task: ``"classification"``, ``"regression"`` or ``"next-step"``.
+        ids: ids of ``"train"``, ``"valid"`` and ``"test"``, in the order of their sequences. An id
+            that was cut by time is in several.
+        inputs: name of every input of x: features first, then what was added to them.
+        x_mean: of every input, over the training part, (I,).
+        x_scale: its standard deviation there, (I,): x is (value - mean) / scale.
+        outputs: name of every target value, or of every class.
+        y_mean: as ``x_mean``, of every target value, (O,); ``None`` for classes.
+        y_scale: as ``x_scale``.
+        options: how the table was read, with its features named and its task decided.
+        dated: whether its times were dates, and not numbers.
+    """
+
+    task: str
+    ids: Mapping[str, tuple[str, ...]]
+    inputs: tuple[str, ...]
+    x_mean: Tensor
+    x_scale: Tensor
+    outputs: tuple[str, ...]
+    y_mean: Tensor | None = None
+    y_scale: Tensor | None = None
+    options: TableOptions = field(kw_only=True)
+    dated: bool = field(kw_only=True)
+
+    def unscale(self, y: Tensor) -> Tensor:
+        """Return targets or predictions, (..., O), in the units of the table.
+
+        Raises:
+            ArgumentError: the targets are classes.
+        """
+        if self.y_mean is None or self.y_scale is None:
+            raise ArgumentError(
+                "unscale: the targets are classes, which have no scale. Take the largest logit: "
+                "outputs[prediction.argmax(-1)]."
+            )
+        return y * self.y_scale.to(y) + self.y_mean.to(y)
+
+    def unscale_inputs(self, x: Tensor) -> Tensor:
+        """Return inputs, (..., I), in the units of the table; the mean where not observed."""
+        return x * self.x_scale.to(x) + self.x_mean.to(x)

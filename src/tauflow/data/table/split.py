@@ -1,0 +1,274 @@
+"""The three parts of a table: of whole ids, of groups of ids, or of the rows of each id."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tauflow.errors import ArgumentError, DataError
+
+from .frames import Sequences, joined, some
+from .options import BY_TIME, TableOptions, fractions_of
+from .sheet import Indices, Sheet, numbered
+from .target import Target
+
+PARTS = ("train", "valid", "test")
+_WORDS = {"train": "training", "valid": "validation", "test": "test"}
+_BY_TIME = (
+    "if there are targets in the rows, cut each id by time: split_by='time' (--split-by time)"
+)
+_ADVICE = (
+    f"Use more ids, or {_BY_TIME}. Where ids are pieces of long recordings, such as patient and "
+    "day, name what they are pieces of, the patient, as group (--group): pieces of one recording "
+    "in two parts would be a leak."
+)
+_ADVICE_ON_GROUPS = f"Use more groups, or leave the group out and, {_BY_TIME}."
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is for training, validation and test.
+
+    Args:
+        target: what is predicted, from the sequences of all parts.
+        parts: sequences of ``"train"``, ``"valid"`` and ``"test"``.
+        trained: those for training with all their rows.
+        how: the parts were made.
+        notes: what a reader must know.
+    """
+
+    target: Target
+    parts: Mapping[str, Sequences]
+    trained: Sequences
+    how: str
+    notes: tuple[str, ...]
+
+
+def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | None) -> Split:
+    """Return the three parts.
+
+    Args:
+        target: what is predicted.
+        options: what the user says of the table.
+        groups: the group of every id, if they are drawn by group.
+
+    Raises:
+        DataError: there are too few ids, groups or rows; a part has no target.
+        ArgumentError: there is one target per id, and ids are to be cut.
+    """
+    if options.split_by == BY_TIME:
+        return _by_time(target, options)
+    return _by_id(target, options, groups)
+
+
+def groups_of(sheet: Sheet, column: str, sequences: Sequences) -> dict[str, str]:
+    """Return the group of every id.
+
+    Args:
+        sheet: the table.
+        column: of the groups.
+        sequences: the rows of each id.
+
+    Raises:
+        DataError: a row has no group, or an id is in two of them.
+    """
+    advice = "Say what the id of the row belongs to, or remove the row."
+    sheet.filled(column, "a group", advice, DataError)
+    names = sheet.texts(column)
+    _, codes = numbered(names)
+    firsts, owners = sequences.rows[sequences.starts], sequences.owners
+    others = np.flatnonzero(codes[sequences.rows] != codes[firsts][owners])
+    if others.size:
+        row, owner = int(sequences.rows[others[0]]), int(owners[others[0]])
+        raise DataError(
+            f"{sheet.cell(row, column)} holds {names[row]!r}, but {sheet.row(int(firsts[owner]))} "
+            f"of the same id, {sequences.ids[owner]!r}, holds {names[firsts[owner]]!r}: an id in "
+            "two groups cannot be in one part with both. Correct the group, or make the id tell "
+            "more, such as patient and day for day."
+        )
+    return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}
+
+
+def _by_id(target: Target, options: TableOptions, groups: Mapping[str, str] | None) -> Split:
+    ids, fractions = target.sequences.ids, fractions_of(options.split)
+    owners = ids if groups is None else tuple(groups[name] for name in ids)
+    names, codes = np.unique(np.array(owners), return_inverse=True)
+    classes = None
+    if target.is_class and not target.per_step:
+        classes = _rarest(target.y[target.firsts(target.sequences)], codes)
+    drawn = split_ids(names.tolist(), fractions, options.split_seed, classes, grouped=options.group)
+    keep = {part: np.isin(codes, places) for part, places in zip(PARTS, drawn, strict=True)}
+    parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
+    counts, seed = [len(one) for one in parts.values()], options.split_seed
+    by, note = "by id", f"{len(ids)} ids: {_listed(counts)}, drawn with seed {seed}."
+    if groups is not None:
+        by = f"by group ({options.group!r})"
+        note = (
+            f"{len(ids)} ids in {len(names)} groups of {options.group!r}: {_listed(counts)}; of "
+            f"the groups {_listed([len(places) for places in drawn])}, drawn with seed {seed}."
+        )
+    how = f"{by}, {_told(fractions)}, seed {seed}"
+    return Split(target, parts, target.whole.kept(keep["train"]), how, (note,))
+
+
+def _rarest(classes: Indices, codes: Indices) -> Indices:
+    """Return the class of each group, (G,): of its ids' classes the one that fewest ids have.
+
+    So groups with a rare class, of which there are few, are spread evenly.
+
+    Args:
+        classes: of each id, (N,).
+        codes: number of the group of each id, (N,).
+    """
+    order = np.lexsort((classes, np.bincount(classes)[classes]))
+    _, first = np.unique(codes[order], return_index=True)
+    found: Indices = classes[order][first]
+    return found
+
+
+def split_ids(
+    ids: Sequence[str],
+    split: tuple[float, float, float],
+    seed: int,
+    classes: Indices | None = None,
+    *,
+    grouped: str | None = None,
+) -> tuple[Indices, Indices, Indices]:
+    """Draw the parts; which ids they hold does not depend on the order of the ids.
+
+    Args:
+        ids: names of N sequences, or groups of them.
+        split: fractions of training, validation and test part; each but an empty one gets at least
+            one id.
+        seed: of the draw.
+        classes: class of each sequence, (N,): parts then hold each class in about the same
+            proportion, and the training part at least one id of each.
+        grouped: column that the names are of, if they are those of groups; for messages.
+
+    Returns:
+        Positions of the ids of each part, increasing.
+
+    Raises:
+        DataError: there are too few ids.
+    """
+    rng = np.random.RandomState(seed)
+    count = len(ids)
+    drawn = np.argsort(np.array(ids))[rng.permutation(count)]
+    for_test = max(1, round(split[2] * count))
+    for_valid = max(1, round(split[1] * count)) if split[1] > 0 else 0
+    kept = np.zeros(0, np.int64)
+    if classes is not None:
+        drawn = drawn[np.argsort(classes[drawn], kind="stable")]
+        _, firsts = np.unique(classes[drawn], return_index=True)
+        kept, drawn = drawn[firsts], np.delete(drawn, firsts)
+    room = len(drawn) - (0 if len(kept) else 1)  # at least one id is for training
+    if room < for_test + for_valid:
+        what = f"{count} ids of {len(kept)} classes" if len(kept) else f"{count} ids"
+        if grouped is not None:
+            what = f"{count} groups of {grouped!r}"
+        each = ", one of each class kept for training," if len(kept) else ""
+        raise DataError(
+            f"{what}{each} cannot be split into parts of {split[0]:.2g}, {split[1]:.2g} and "
+            f"{split[2]:.2g}. {_ADVICE if grouped is None else _ADVICE_ON_GROUPS}"
+        )
+    test, drawn = _spread(drawn, for_test)
+    valid, drawn = _spread(drawn, for_valid)
+    return np.sort(np.concatenate([kept, drawn])), np.sort(valid), np.sort(test)
+
+
+def _spread(drawn: Indices, count: int) -> tuple[Indices, Indices]:
+    """Take ``count`` of the entries at equal distances; return them and what is left."""
+    places = ((np.arange(count) + 0.5) * len(drawn) / max(count, 1)).astype(np.int64)
+    return drawn[places], np.delete(drawn, places)
+
+
+def _by_time(target: Target, options: TableOptions) -> Split:
+    if not target.per_step:
+        raise ArgumentError(
+            f"split_by='time' cuts each id into three sequences, and {options.target!r} holds one "
+            "target per id: the answers of the test would be those of the training. Split by id, "
+            "or name a target that changes from row to row."
+        )
+    fractions, least = fractions_of(options.split), 2 if target.is_next_step else 1
+    ends, short = _ends(target, fractions, least)
+    wholes, parts, dropped = {}, {}, 0
+    for place, part in enumerate(PARTS):
+        whole = target.whole.between(ends[:, place], ends[:, place + 1])
+        # The row that a part ends with is a target only: the next one is another part's.
+        inputs = whole.without_last() if target.is_next_step else whole
+        there, keep = whole.lengths > 0, inputs.any(target.there)
+        dropped += int((there & ~keep).sum())
+        wholes[part], parts[part] = whole.kept(keep), inputs.kept(keep)
+        if there.any() and not keep.any():
+            raise DataError(
+                f"no row of the {_WORDS[part]} part has a target: where ids are cut by time, rows "
+                "with targets must lie in every part. Split at other fractions (--split), or by id."
+            )
+    rows = [len(one.rows) for one in wholes.values()]
+    sizes = ", ".join(str(len(one)) for one in parts.values())
+    notes = [
+        f"{len(ends)} ids, cut by time: {_listed(rows, 'rows ')}, in {sizes} sequences, the first "
+        "gap of each 0."
+    ]
+    if short:
+        notes.append(
+            f"{len(short)} ids have fewer than {_needed(fractions, least)} rows, and are for "
+            f"training alone: {some(short)}."
+        )
+    if dropped:
+        notes.append(f"{dropped} sequences cut from ids have no target and are left out.")
+    cut = replace(target, sequences=joined(parts.values()), whole=joined(wholes.values()))
+    how = f"by time within each id, {_told(fractions)} of its rows"
+    return Split(cut, parts, wholes["train"], how, tuple(notes))
+
+
+def _ends(
+    target: Target, fractions: tuple[float, float, float], least: int
+) -> tuple[Indices, list[str]]:
+    """Return where parts of each id begin and end, (N, 4), and the ids too short to be cut."""
+    ids, lengths = target.whole.ids, target.whole.lengths.tolist()
+    cuts = [cuts_of(length, fractions, least) for length in lengths]
+    if not any(cuts):
+        raise DataError(
+            f"no id has the {_needed(fractions, least)} rows that it takes to cut it by time; the "
+            f"longest, {ids[int(np.argmax(lengths))]!r}, has {max(lengths)}. Split by id, or check "
+            "that the id is that of a sequence, not of a row."
+        )
+    ends = [
+        (0, *(cut or (length, length)), length) for cut, length in zip(cuts, lengths, strict=True)
+    ]
+    short = [name for name, cut in zip(ids, cuts, strict=True) if cut is None]
+    return np.array(ends, np.int64), short
+
+
+def cuts_of(count: int, split: tuple[float, float, float], least: int) -> tuple[int, int] | None:
+    """Return where to cut a row of entries into its training, validation and test part.
+
+    Args:
+        count: of the entries.
+        split: fractions of the parts.
+        least: how many entries each part but an empty one must have.
+
+    Returns:
+        Where the second and the third part begin; ``None`` if there are too few entries.
+    """
+    middle = least if split[1] > 0 else 0
+    if count < 2 * least + middle:
+        return None
+    first = min(max(round(split[0] * count), least), count - middle - least)
+    second = min(max(round((split[0] + split[1]) * count), first + middle), count - least)
+    return first, second if middle else first
+
+
+def _needed(fractions: tuple[float, float, float], least: int) -> int:
+    return least * (3 if fractions[1] > 0 else 2)
+
+
+def _told(fractions: tuple[float, float, float]) -> str:
+    train, valid, test = fractions
+    return f"{train:.2g}, {valid:.2g} and {test:.2g}"
+
+
+def _listed(counts: list[int], what: str = "") -> str:
+    train, valid, test = counts
+    return f"{train} {what}for training, {valid} for validation, {test} for the test"

@@ -1,0 +1,345 @@
+"""What is to be predicted from the rows of a table, and which rows it is predicted from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError
+
+from .frames import Sequences, some
+from .options import CLASSIFICATION, NEXT_STEP, REGRESSION, TableOptions
+from .sheet import Bools, Floats, Indices, Sheet, each, exact_number, numbered, truth
+
+FEW = 20
+"""Whole numbers with at most so many values are classes, unless the task is given."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Targets by row, whether there is one per row or one per id.
+
+    Args:
+        task: of :data:`tauflow.data.table.options.TASKS`.
+        sequences: the rows to predict from; none is without a target.
+        whole: the same sequences with all their rows.
+        y: (R, O) floating point, or (R,) of integers that stand for classes; 0 where not known.
+        known: where there is a target, in the shape of y.
+        per_step: whether there is one per row, or one per id, its first.
+        outputs: name of every target value, or of every class.
+        ahead: time from each row to the one that is predicted, (R,), if that differs.
+        notes: what a reader must know.
+    """
+
+    task: str
+    sequences: Sequences
+    whole: Sequences
+    y: NDArray[Any]
+    known: Bools
+    per_step: bool
+    outputs: tuple[str, ...]
+    ahead: Floats | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_class(self) -> bool:
+        """Whether targets are classes."""
+        return self.y.ndim == 1
+
+    @property
+    def is_next_step(self) -> bool:
+        """Whether targets are later values of the inputs."""
+        return self.task == NEXT_STEP
+
+    @property
+    def there(self) -> Bools:
+        """Which rows have a target, or a part of one, (R,)."""
+        return np.asarray(self.known.reshape(len(self.known), -1).any(axis=1))
+
+    def firsts(self, sequences: Sequences) -> Indices:
+        """Return the row of the first target of each sequence, which has one, (N,)."""
+        having = self.there[sequences.rows]
+        _, first = np.unique(sequences.owners[having], return_index=True)
+        return sequences.rows[having][first]
+
+
+def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
+    """Return the columns of the inputs; what next-step prediction predicts comes first.
+
+    Raises:
+        UnknownNameError: there is no such column.
+        ArgumentError: a column has two roles that exclude each other.
+    """
+    sheet.check_name(options.id, "id")
+    for role in ("time", "target", "group"):
+        name = getattr(options, role)
+        if name is not None and sheet.check_name(name, role) == options.id:
+            raise ArgumentError(f"column {name!r} is named as id and as {role}. Name another one.")
+    if options.time is not None and options.time == options.target:
+        raise ArgumentError(f"column {options.time!r} is named as time and as target.")
+    if options.group is not None and options.group in (options.time, options.target):
+        role = "time" if options.group == options.time else "target"
+        raise ArgumentError(
+            f"column {options.group!r} is named as {role} and as group. Name as group the column "
+            "of what ids belong to."
+        )
+    used = {options.id, options.time, options.target, options.group}
+    names = [name for name in sheet.columns if name not in used]
+    if options.features is not None:
+        names = [sheet.check_name(name, "feature") for name in options.features]
+        twice = [name for name in names if names.count(name) > 1]
+        if options.id in names or twice:
+            raise ArgumentError(
+                f"features: column {twice[0] if twice else options.id!r} is "
+                f"{'named twice' if twice else 'the id'}. Leave it out."
+            )
+    if options.target is not None and options.task == NEXT_STEP:
+        names = [options.target, *(name for name in names if name != options.target)]
+    elif options.target in names:
+        raise ArgumentError(
+            f"features: column {options.target!r} is the target; a model would read off the "
+            "answer. Leave it out, or ask for next-step prediction."
+        )
+    if not names:
+        raise ArgumentError(
+            f"{sheet.where} has no column left for features: all are id, time, target or group. "
+            "Add one."
+        )
+    return tuple(names)
+
+
+def target_of(
+    sheet: Sheet,
+    options: TableOptions,
+    features: Sequence[str],
+    values: Floats,
+    sequences: Sequences,
+) -> Target:
+    """Return what is to be predicted.
+
+    Without a target it is next-step prediction. Text, truth values, and whole numbers with at most
+    :data:`FEW` values are classes; other numbers are values of a regression.
+
+    Args:
+        sheet: the table.
+        options: what the user says of it.
+        features: names of the inputs.
+        values: the inputs of every row, (R, I), NaN where missing.
+        sequences: the rows of every id.
+
+    Raises:
+        ArgumentError: the task needs a target, and there is none; one target per id was asked for,
+            and an id has two different ones.
+        DataError: the target has no value, only one class, or in a regression something else than
+            finite numbers; nothing can be predicted.
+    """
+    name, task, why = options.target, options.task, "as asked for"
+    if name is None and task not in (None, NEXT_STEP):
+        raise ArgumentError(f"task={task!r} needs a target. Name its column.")
+    if name is None or task == NEXT_STEP:
+        return _next_rows(options, features, values, sequences)
+    if task is None:
+        kind, count = _kind(sheet, name)
+        whole = kind == "whole numbers" and count <= FEW
+        task = CLASSIFICATION if whole or kind in ("texts", "truth values") else REGRESSION
+        why = f"{name!r} holds {kind}"
+        if kind != "truth values":
+            why += f", {count} different {'one' if count == 1 else 'ones'}"
+    y: NDArray[Any]
+    classes: tuple[str, ...] = ()
+    if task == REGRESSION:
+        y = sheet.numbers(name)
+        y, known = np.nan_to_num(y), ~np.isnan(y)
+    else:
+        known = ~sheet.missing(name)
+        y, classes = _classes(sheet, name, np.flatnonzero(known))
+    per_step = _is_per_step(sheet, name, y, known, sequences, options.per_step)
+    notes = [f"Task: {task}, one target per {'row' if per_step else 'id'} ({why})."]
+    if classes:
+        notes.append(f"Classes of {name!r}: {some(classes, 12)}.")
+    target = Target(
+        task=task,
+        sequences=sequences,
+        whole=sequences,
+        y=y if classes else y[:, None],
+        known=known if classes else known[:, None],
+        per_step=per_step,
+        outputs=classes or (name,),
+        notes=tuple(notes),
+    )
+    return _with_targets(target, sequences, sequences)
+
+
+def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
+    """Return what a column holds, and how many different values."""
+    sheet.refuse_moments(column)
+    cells = sheet.columns[column][~sheet.missing(column)]
+    different = set(cells.tolist() if cells.dtype.kind == "O" else np.unique(cells).tolist())
+    if not different:
+        raise DataError(
+            f"{sheet.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
+        )
+    truths = {truth(value) for value in different}
+    if None not in truths:
+        return "truth values", len(truths)
+    numbers = {exact_number(value) for value in different}
+    if None in numbers:
+        return "texts", len(different)
+    whole = all(isinstance(number, int) for number in numbers)
+    return "whole numbers" if whole else "numbers", len(numbers)
+
+
+def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:
+    """Return the class of every row, (R,), 0 where there is none, and the names of the classes."""
+    kind, _ = _kind(sheet, column)
+    cells, key = sheet.columns[column][rows], truth if kind == "truth values" else exact_number
+    if kind == "texts":
+        texts = sheet.texts(column)
+        different, codes = numbered(texts[row] for row in rows)
+    elif cells.dtype.kind == "O":
+        different, codes = numbered(each(key, cells.tolist()))
+    else:
+        numbers, codes = np.unique(cells, return_inverse=True)
+        different = [key(number) for number in numbers.tolist()]
+    if len(different) < 2:
+        raise DataError(
+            f"{sheet.where}: column {column!r} holds {sheet.said(int(rows[0]), column)!r} in every "
+            "row: there is only one class, and nothing to learn. Name another target."
+        )
+    order = sorted(range(len(different)), key=different.__getitem__)
+    found = np.zeros(len(sheet), np.int64)
+    found[rows] = np.argsort(order)[codes]
+    names = [different[place] for place in order]
+    return found, tuple(str(bool(name) if kind == "truth values" else name) for name in names)
+
+
+def _is_per_step(
+    sheet: Sheet,
+    column: str,
+    y: NDArray[Any],
+    known: Bools,
+    sequences: Sequences,
+    asked: bool | None,
+) -> bool:
+    """Whether there is one target per row, rather than one per id.
+
+    Args:
+        sheet: the table.
+        column: of the target.
+        y: its values, (R,).
+        known: where there are any, (R,).
+        sequences: the rows of each id.
+        asked: what the user says; by default there is one per id if no id has two different ones.
+
+    Raises:
+        ArgumentError: one target per id was asked for, and an id has two different ones.
+    """
+    if asked:
+        return True
+    rows, owners = sequences.rows[known[sequences.rows]], sequences.owners[known[sequences.rows]]
+    _, first, whose = np.unique(owners, return_index=True, return_inverse=True)
+    others = np.flatnonzero(y[rows] != y[rows[first][whose]])
+    if not others.size or asked is None:
+        return bool(others.size)
+    row, before = int(rows[others[0]]), int(rows[first[whose[others[0]]]])
+    raise ArgumentError(
+        f"{sheet.cell(row, column)} holds {sheet.said(row, column)!r}, but {sheet.row(before)} of "
+        f"the same id, {sequences.ids[owners[others[0]]]!r}, holds "
+        f"{sheet.said(before, column)!r}: there is no single target per id. Ask for one per step."
+    )
+
+
+def _next_rows(
+    options: TableOptions, features: Sequence[str], values: Floats, sequences: Sequences
+) -> Target:
+    if options.per_step is False:
+        raise ArgumentError(
+            "next-step prediction has a target at every step. Leave per_step out, or name a target."
+        )
+    outputs = tuple(features) if options.target is None else (options.target,)
+    long = sequences.kept(sequences.lengths > 1)
+    if not len(long):
+        raise DataError(
+            "no id has two rows, so that there is no next step to predict. Check that the id is "
+            "that of a sequence, not of a row."
+        )
+    cut = long.without_last()
+    later = np.delete(np.arange(len(long.rows)), long.starts)
+    y = np.zeros((len(values), len(outputs)))
+    known, ahead = np.zeros(y.shape, np.bool_), np.zeros(len(values))
+    following = values[long.rows[later], : len(outputs)]
+    known[cut.rows], y[cut.rows] = ~np.isnan(following), np.nan_to_num(following)
+    ahead[cut.rows] = long.gaps()[later]
+    why = "as asked for" if options.task else "there is no target"
+    what = "all features" if options.target is None else repr(options.target)
+    notes = [f"Task: {NEXT_STEP}, of {what} at the time of the next row ({why})."]
+    # Gaps differ by more than rounding of the times makes them differ. Nothing absolute may be
+    # allowed for: of times in days, a millisecond is 1.2e-8.
+    gaps, rounding = ahead[cut.rows], 4 * np.spacing(float(np.abs(cut.times).max()))
+    differ = options.time is not None and not np.allclose(gaps, gaps[0], rtol=1e-6, atol=rounding)
+    if differ:
+        notes.append("Gaps differ, so that the gap to the row to predict is one more input.")
+    target = Target(
+        task=NEXT_STEP,
+        sequences=cut,
+        whole=long,
+        y=y,
+        known=known,
+        per_step=True,
+        outputs=outputs,
+        ahead=ahead if differ else None,
+        notes=tuple(notes),
+    )
+    return _with_targets(target, cut, sequences)
+
+
+def _with_targets(target: Target, sequences: Sequences, given: Sequences) -> Target:
+    """Leave out the sequences without any target, and say so."""
+    keep = sequences.any(target.there)
+    if not keep.any():
+        raise DataError("no row has a target. Check the column of the target.")
+    left = sequences.kept(keep)
+    remaining, notes = set(left.ids), list(target.notes)
+    dropped = [name for name in given.ids if name not in remaining]
+    if dropped:
+        notes.append(f"{len(dropped)} ids have no target and are left out: {some(dropped)}.")
+    whole = target.whole.kept(keep)
+    return replace(target, sequences=left, whole=whole, notes=tuple(notes))
+
+
+def check_classes(
+    column: str, target: Target, parts: Mapping[str, Sequences], *, otherwise: str
+) -> None:
+    """Refuse classes that a model could not learn, as the training part has none of them.
+
+    Args:
+        column: of the target.
+        target: its classes.
+        parts: sequences of each part.
+        otherwise: how to split otherwise, for the message.
+
+    Raises:
+        DataError: a class occurs in the other parts only.
+    """
+    trained = _classes_in(target, parts["train"])
+    for part, sequences in parts.items():
+        found = _classes_in(target, sequences)
+        new = {code: name for code, name in found.items() if code not in trained}
+        if new:
+            names = [repr(target.outputs[code]) for code in new]
+            raise DataError(
+                f"the {part} part holds classes of {column!r} that the training part lacks: "
+                f"{some(names)} (id {next(iter(new.values()))!r}). Split {otherwise}, join rare "
+                "classes, or leave those ids out."
+            )
+
+
+def _classes_in(target: Target, sequences: Sequences) -> dict[int, str]:
+    """Return each class that occurs with the first id that has it, in the order of the ids."""
+    having = target.known[sequences.rows]
+    owners, codes = sequences.owners[having], target.y[sequences.rows[having]]
+    order = np.lexsort((codes, owners))  # of one id, the lower class first
+    _, first = np.unique(codes[order], return_index=True)
+    return {int(codes[order[one]]): sequences.ids[owners[order[one]]] for one in np.sort(first)}

@@ -1,0 +1,267 @@
+"""From the cells of a table to batches: scaled by the training part, padded, with their card."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.errors import DataError
+
+from .frames import Sequences, read_times, sequences_of
+from .options import GAP_AHEAD, TableInfo, TableOptions
+from .sheet import Bools, Floats, Sheet
+from .split import Split, groups_of, split_of
+from .target import Target, check_classes, feature_columns, target_of
+
+_ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
+_LOW, _HIGH = 0.01, 100.0  # cells begin with time constants of about 1
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Means and scales of columns, (C,) each."""
+
+    mean: Floats
+    scale: Floats
+
+    def inputs_of(self, values: Floats) -> tuple[NDArray[np.float32], Bools]:
+        """Return values, (R, C), scaled and 0 where they are NaN, and where they are not."""
+        observed, scaled = ~np.isnan(values), np.zeros(values.shape, np.float32)
+        for place, column in enumerate(values.T):  # one at a time, as tables may be large
+            there = observed[:, place]
+            scaled[there, place] = (column[there] - self.mean[place]) / self.scale[place]
+        return scaled, observed
+
+
+def scaling_of(values: Floats, *, wanted: bool) -> Scaling:
+    """Return mean and standard deviation of columns, (K, C), over the entries that are not NaN.
+
+    Args:
+        values: of the training part; each column has at least one.
+        wanted: whether to scale at all.
+    """
+    if not wanted:
+        return Scaling(np.zeros(values.shape[1]), np.ones(values.shape[1]))
+    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    constant = scale <= _ROUNDING * np.abs(mean)
+    return Scaling(mean, np.where(constant, 1.0, scale))
+
+
+def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> TaskData:
+    """Turn a table into the three parts of a task.
+
+    Args:
+        sheet: the table.
+        options: what the user says of it.
+        name: of the data.
+        source: where they come from.
+
+    Raises:
+        ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
+    """
+    features = feature_columns(sheet, options)
+    times = None
+    if options.time is not None:
+        times = read_times(sheet, options.time, options.time_unit)
+    values = np.stack([sheet.numbers(column) for column in features], axis=1)
+    sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
+    groups = None if options.group is None else groups_of(sheet, options.group, sequences)
+    split = split_of(target_of(sheet, options, features, values, sequences), options, groups)
+    target, parts, otherwise = split.target, split.parts, options.otherwise
+    if target.is_class:
+        check_classes(str(options.target), target, parts, otherwise=otherwise)
+    x_scaling = _of_features(values, features, split, options)
+    y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
+    x, observed = x_scaling.inputs_of(values)
+    seen = observed[target.sequences.rows]
+    said = replace(options, features=features, task=target.task, per_step=target.per_step)
+    if target.ahead is not None:  # an input of its own, 1 on average
+        mean = target.ahead[parts["train"].rows].mean()
+        x, observed = with_input(x, observed, target.ahead / mean)
+        features = (*features, GAP_AHEAD)
+        x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, mean))
+    batches = {
+        part: _batch(
+            split, one, x, None if seen.all() else observed, y_scaling, timed=times is not None
+        )
+        for part, one in parts.items()
+        if len(one)
+    }
+    info = TableInfo(
+        target.task,
+        {part: one.ids for part, one in parts.items()},
+        features,
+        torch.from_numpy(x_scaling.mean),
+        torch.from_numpy(x_scaling.scale),
+        target.outputs,
+        None if y_scaling is None else torch.from_numpy(y_scaling.mean),
+        None if y_scaling is None else torch.from_numpy(y_scaling.scale),
+        options=said,
+        dated=times is not None and times.dated,
+    )
+    unit = "row" if times is None else times.unit
+    notes = (
+        *target.notes,
+        *_notes_on_targets(target),
+        *split.notes,
+        *_notes_on_missing(seen),
+        *_notes_on_scale(info, options),
+        *([] if times is None else _notes_on_gaps(target.sequences, unit)),
+    )
+    card = _card(split, info, name=name, source=source, time_unit=unit, notes=notes)
+    return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
+
+
+def _of_features(
+    values: Floats, features: Sequence[str], split: Split, options: TableOptions
+) -> Scaling:
+    """Return the scaling of the features, by all rows of the training part.
+
+    Raises:
+        DataError: the training part has no value of a feature.
+    """
+    chosen = values[split.trained.rows]
+    empty = np.isnan(chosen).all(axis=0)
+    if empty.any():
+        place = int(np.argmax(empty))
+        nowhere = np.isnan(values[:, place]).all()
+        where = "the table" if nowhere else "the training part"
+        raise DataError(
+            f"feature {features[place]!r} has no value in {where}, so that nothing can be "
+            f"learned of it. Leave it out of the features"
+            f"{'.' if nowhere else f', or split {options.otherwise}.'}"
+        )
+    return scaling_of(chosen, wanted=options.scale)
+
+
+def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
+    """Return the scaling of targets that are not classes; next steps share that of the inputs."""
+    target, trained = split.target, split.parts["train"]
+    if target.is_next_step:
+        count = len(target.outputs)
+        return Scaling(features.mean[:count], features.scale[:count])
+    if not target.per_step:
+        return scaling_of(target.y[target.firsts(trained)], wanted=wanted)
+    known, y = target.known[trained.rows], target.y[trained.rows]
+    return scaling_of(np.where(known, y, np.nan), wanted=wanted)
+
+
+def with_input(
+    x: NDArray[np.float32], observed: Bools, more: Floats
+) -> tuple[NDArray[np.float32], Bools]:
+    """Return inputs of rows, (R, I), and where they are observed, with one more that always is."""
+    there = np.ones((len(x), 1), np.bool_)
+    return (
+        np.concatenate([x, more[:, None].astype(np.float32)], axis=1),
+        np.concatenate([observed, there], axis=1),
+    )
+
+
+def gaps_of(sequences: Sequences) -> NDArray[np.float32]:
+    """Return the padded gaps before each row, (N, longest), 0 at the first."""
+    valid = sequences.valid()
+    gaps = np.zeros(valid.shape, np.float32)
+    gaps[valid] = sequences.gaps()
+    return gaps
+
+
+def _batch(
+    split: Split,
+    sequences: Sequences,
+    x: NDArray[np.float32],
+    observed: Bools | None,
+    scaling: Scaling | None,
+    *,
+    timed: bool,
+) -> SequenceBatch:
+    target, tensor = split.target, torch.from_numpy
+    lengths = target.sequences.lengths
+    known, y = target.known, target.y
+    y_mask = None
+    rows = sequences.rows if target.per_step else target.firsts(sequences)
+    if scaling is not None:
+        y = np.zeros(y.shape, np.float32)
+        y[rows] = np.where(known[rows], (target.y[rows] - scaling.mean) / scaling.scale, 0.0)
+    if target.per_step and not known[target.sequences.rows].all():
+        mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
+        y_mask = tensor(sequences.padded(mask))
+    return SequenceBatch(
+        x=tensor(sequences.padded(x)),
+        y=tensor(sequences.padded(y) if target.per_step else y[rows]),
+        dt=tensor(gaps_of(sequences)) if timed else None,
+        mask=tensor(sequences.valid()) if (lengths != lengths[0]).any() else None,
+        observed=None if observed is None else tensor(sequences.padded(observed)),
+        y_mask=y_mask,
+    )
+
+
+def _card(
+    split: Split,
+    info: TableInfo,
+    *,
+    name: str,
+    source: str,
+    time_unit: str,
+    notes: tuple[str, ...],
+) -> DatasetCard:
+    target, parts = split.target, split.parts
+    measure = "accuracy" if target.is_class else "mse"
+    return DatasetCard(
+        name=name,
+        title=name,
+        task="classify" if target.is_class else "regress",
+        input_size=len(info.inputs),
+        target_size=len(info.outputs),
+        time_unit=time_unit,
+        sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
+        source=source,
+        licence="not stated",
+        split=split.how,
+        loss="cross_entropy" if target.is_class else measure,
+        metric=measure,
+        targets=info.outputs,
+        per_step=target.per_step,
+        forecast=target.is_next_step,
+        notes=notes,
+    )
+
+
+def _notes_on_targets(target: Target) -> list[str]:
+    known = target.known[target.sequences.rows]
+    if not target.per_step or known.all():
+        return []
+    return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
+
+
+def _notes_on_missing(seen: Bools) -> list[str]:
+    absent = seen.size - int(seen.sum())
+    if not absent:
+        return []
+    share = f"{100 * absent / seen.size:.2g} %"
+    return [f"{absent} of {seen.size} input values ({share}) are missing, and 0 after scaling."]
+
+
+def _notes_on_scale(info: TableInfo, options: TableOptions) -> list[str]:
+    if not options.scale:
+        return []
+    if info.y_scale is None:
+        return ["Features are scaled by mean and standard deviation of the training part."]
+    told = "Features and targets are scaled by mean and standard deviation of the training part"
+    if len(info.outputs) == 1:
+        told += f"; an error of 1 is {float(info.y_scale):.4g} of {info.outputs[0]!r}"
+    return [told + "."]
+
+
+def _notes_on_gaps(sequences: Sequences, unit: str) -> list[str]:
+    gaps = np.delete(sequences.gaps(), sequences.starts).astype(np.float32)
+    gap = float(np.median(gaps)) if gaps.size else 1.0
+    if _LOW <= gap <= _HIGH:
+        return []
+    return [
+        f"The median gap is {gap:.3g} {unit}, far from the time constants of about 1 that "
+        "cells begin with: another unit of time may train better."
+    ]

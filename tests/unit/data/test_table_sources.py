@@ -1,0 +1,269 @@
+"""Files and frames of any library: typed by pandas, as exact and strict as cell by cell."""
+
+import ast
+import inspect
+import sys
+from dataclasses import MISSING, fields
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_tables import NAN, changed, visits, write
+
+import tauflow.data.table.csv_file as csv_file
+from tauflow.data import TableOptions, from_table, read_csv, sequences_like
+from tauflow.data.table import options
+from tauflow.data.table.csv_file import read_sheet
+from tauflow.errors import ArgumentError, DataError, MissingExtraError, TauflowError, TimeError
+
+narwhals = pytest.importorskip("narwhals")
+SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
+
+
+def batches(data):
+    parts = [part for part in (data.train, data.valid, data.test) if part is not None]
+    return [part.tensors() for part in parts]
+
+
+def assert_alike(one, two):
+    assert one.card.notes == two.card.notes
+    assert one.table.outputs == two.table.outputs
+    for first, second in zip(batches(one), batches(two), strict=True):
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_columns_have_the_types_of_what_is_in_them(tmp_path):
+    columns = {
+        "id": ["007", "07", "7", "7"],
+        "whole": [1, 2, 3, 2**53 + 1],
+        "number": [0.1, NAN, 1e-320, 2.0],
+        "exact": ["9007199254740993", "", "1", "2"],
+        "far": ["1e400", "1", "2", "3"],
+        "said": ["TRUE", "FALSE", "true", "True"],
+        "text": [" x ", "NA", "1_0", '3" x'],
+    }
+    sheet = read_sheet(write(tmp_path / "t.csv", columns), names=["id"])
+    kinds = {name: column.dtype.kind for name, column in sheet.columns.items()}
+    numbers = {"whole": "i", "number": "f"}
+    assert kinds == {**dict.fromkeys(columns, "O"), **numbers}
+    assert sheet.columns["id"].tolist() == columns["id"]
+    assert sheet.columns["whole"].tolist() == columns["whole"]
+    assert sheet.columns["number"][2] == 1e-320
+    assert sheet.columns["exact"][0] == "9007199254740993"
+    assert sheet.columns["said"].tolist() == columns["said"]
+    assert sheet.columns["text"][[0, 2, 3]].tolist() == ["x", "1_0", '3" x']
+    assert sheet.missing("text").tolist() == [False, True, False, False]
+
+
+def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_ROWS", 4)
+    late = [f"0{row}" for row in range(35)] + ["x"]
+    sheet = read_sheet(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
+    assert sheet.columns["late"].tolist() == late
+    assert sheet.columns["a"].tolist() == [*range(35), 0.5]
+
+
+CELLS = st.sampled_from(
+    [
+        *(
+            "",
+            "1",
+            "2",
+            "-3",
+            "0.50",
+            "1e3",
+            "NA",
+            "nan",
+            "-NaN",
+            " 4 ",
+            "x",
+            "yes",
+            "TRUE",
+            "false",
+        ),
+        *(
+            "1e400",
+            "9007199254740993",
+            "99999999999999999999",
+            "1_0",
+            "\xa01",
+            "١٢",
+            '"5"',
+            '"a,b"',
+        ),
+        *(
+            '"a""b"',
+            '"',
+            '5"',
+            '"a\nb"',
+            "\t",
+            "\x1b",
+            "2024-05-31",
+            "20240531",
+            "1,5",
+            "\r",
+            "a\0",
+        ),
+    ]
+)
+LINES = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from("pqrs"), st.integers(0, 99).map(str), CELLS, st.sampled_from("01")
+        ),
+        st.tuples(*[st.sampled_from(["p", "q", "0", "1", "2.5"])] * 4),
+        st.lists(CELLS, max_size=5),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(lines=LINES, end=st.sampled_from(["\n", "\r\n", "\n\n", "\n ,,\n"]), sort=st.booleans())
+def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines, end, sort):
+    file = tmp_path_factory.mktemp("csv") / "t.csv"
+    text = end.join([*(",".join(line) for line in [("id", "t", "a", "y"), *WHOLE, *lines]), ""])
+    file.write_bytes(text.encode())
+    said = {"id": "id", "time": "t", "target": "y", "sort": sort, "split": (1, 0, 1)}
+
+    def read():
+        try:
+            return read_csv(file, **said)
+        except TauflowError as error:
+            return type(error), str(error)
+
+    found = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_file, "_plain_rows", lambda *args: None)
+        strict = read()
+    if isinstance(strict, tuple):
+        assert found == strict
+    else:
+        assert_alike(found, strict)
+
+
+WHOLE = [
+    (one, str(100 + 2 * step), f"{step / 3!r}", str(step % 2))
+    for one in "pqrs"
+    for step in range(3)
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "value", "message"),
+    [
+        (
+            "hours",
+            5,
+            "0.50",
+            "row 7, column 'hours' holds 0.50, before 1.5 of row 6 of patient 'p01'",
+        ),
+        ("died", 5, "02", "column 'died' holds '02', but row 5 of the same id, 'p01', holds '1'"),
+    ],
+)
+def test_messages_show_a_number_as_it_is_written(tmp_path, column, row, value, message):
+    table = visits(died=[1] * 18 + [2] * 18)
+    table[column] = [value if place == row else cell for place, cell in enumerate(table[column])]
+    with pytest.raises((TimeError, ArgumentError), match=message):
+        read_csv(write(tmp_path / "v.csv", table), per_step=False, **SAID)
+
+
+def test_a_file_that_can_be_read_once(tmp_path):
+    os = pytest.importorskip("os")
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("the system has no named pipes")
+    import threading
+
+    whole = write(tmp_path / "visits.csv", visits())
+    os.mkfifo(tmp_path / "pipe.csv")
+    writer = threading.Thread(
+        target=lambda: (tmp_path / "pipe.csv").write_bytes(whole.read_bytes())
+    )
+    writer.start()
+    data = read_csv(tmp_path / "pipe.csv", **SAID)
+    writer.join()
+    assert_alike(data, read_csv(whole, **SAID))
+
+
+def frames():
+    """Return the same visits as frames of several libraries."""
+    table = visits(
+        **changed("a", 4, None), dates=pandas.date_range("2024-05-31", periods=36, freq="h")
+    )
+    frame = pandas.DataFrame(table)
+    made = [frame, frame.convert_dtypes(), narwhals.from_native(frame)]
+    made.append(narwhals.from_native(frame.convert_dtypes()))
+    made.append(narwhals.from_native(frame.astype({"patient": "category"})))
+    for library, make in (("polars", "DataFrame"), ("pyarrow", "table")):
+        if library in sys.modules or __import__("importlib.util").util.find_spec(library):
+            made.append(
+                getattr(__import__(library), make)({**table, "dates": table["dates"].tolist()})
+            )
+    return made
+
+
+@pytest.mark.parametrize("time", ["hours", "dates"])
+@pytest.mark.parametrize("place", range(len(frames())))
+def test_frames_of_any_library_give_the_same(place, time):
+    said = {**SAID, "time": time}
+    first, other = frames()[0], frames()[place]
+    assert_alike(from_table(other, **said), from_table(first, **said))
+    ids, batch = sequences_like(from_table(first, **said), other)
+    assert ids == tuple(f"p{number:02d}" for number in range(12))
+    assert batch.x.shape == (12, 3, 2)
+
+
+def test_whole_numbers_beside_missing_values_keep_their_digits():
+    codes = [2**53] * 3 + [2**53 + 1] * 3
+    frame = pandas.DataFrame(visits(died=[*codes * 6]))
+    frame["died"] = frame["died"].astype("Int64").mask(np.arange(36) == 1)
+    data = from_table(narwhals.from_native(frame), **SAID)
+    assert data.table.outputs == ("9007199254740992", "9007199254740993")
+
+
+def test_a_frame_that_is_not_computed_yet_is_refused():
+    with pytest.raises(ArgumentError, match=r"LazyFrame that nobody has computed yet\. Collect it"):
+        from_table(narwhals.from_native(pandas.DataFrame(visits())).lazy(), **SAID)
+
+
+@pytest.mark.parametrize("library", ["pandas", "narwhals"])
+def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, library):
+    file, frame = (
+        write(tmp_path / "visits.csv", visits()),
+        narwhals.from_native(pandas.DataFrame(visits())),
+    )
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(
+        MissingExtraError, match=f"{library} is not installed. Install it with: pip"
+    ):
+        read_csv(file, **SAID) if library == "pandas" else from_table(frame, **SAID)
+    assert from_table(visits(), **SAID).sizes == (8, 2, 2)  # a mapping needs neither
+
+
+@pytest.mark.parametrize("function", [from_table, read_csv])
+def test_the_options_are_said_once(function):
+    shown = inspect.signature(function).parameters
+    for field in fields(TableOptions):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        assert shown[field.name].default == default
+        assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"        {field.name}: " in function.__doc__
+    tree = ast.parse(inspect.getsource(options))
+    (said,) = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Said"
+    ]
+    for_editors = [node.target.id for node in said.body if isinstance(node, ast.AnnAssign)]
+    assert for_editors == [field.name for field in fields(TableOptions)]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'targets'"):
+        function(visits(), id="patient", targets="died")
+
+
+def test_a_row_without_any_value_is_skipped_as_an_empty_one(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("id,a\n\np,1\n , \n,\nq,x\n", encoding="utf-8")
+    with pytest.raises(DataError, match="row 6, column 'a' holds 'x'"):
+        read_csv(file, id="id")
