@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from datetime import date
+from itertools import product
 from pathlib import Path
 
 import torch
 
 import tauflow
 from tauflow.experiments.run.results import machine, versions
+
+from .cost import cost
+from .roofline import measure_rates
 
 STEPS = (32, 128, 512, 2048, 8192, 32768)
 NEURONS = (16, 64, 256, 512)
@@ -56,13 +60,33 @@ def run(arguments: argparse.Namespace) -> None:
             cells = [measured(name, steps, neurons, arguments) for steps in STEPS]
             lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
-    lines += ["", *long_sequences(arguments)]
+    lines += ["", *predicted(arguments), "", *long_sequences(arguments)]
     facts = {**machine(), **versions()}
     lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"growth-{date.today().isoformat()}.md"
     path.write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
+
+
+def predicted(arguments: argparse.Namespace) -> list[str]:
+    """Return the same table as :mod:`benchmarks.cost` predicts it from rates measured now."""
+    rates = measure_rates()
+    lines = [
+        f"Predicted from {rates.sigmoids / 1e9:.1f} billion sigmoids and "
+        f"{rates.flops / 1e9:.0f} billion operations of a matrix product per second.",
+        "",
+        "| model | N | " + " | ".join(f"T = {steps}" for steps in STEPS) + " |",
+        "| --- | ---: |" + " ---: |" * len(STEPS),
+    ]
+    for name, neurons in product(MODELS, NEURONS):
+        cells = []
+        for steps in STEPS:
+            sizes = {"batch": arguments.batch, "steps": steps, "neurons": neurons}
+            found = cost(name, rates, **sizes, inputs=INPUTS, threads=arguments.threads)
+            cells.append(f"{found.seconds * 1e3:.3g} ({found.bytes / MEGABYTE:.3g})")
+        lines.append(f"| {name} | {neurons} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def long_sequences(arguments: argparse.Namespace) -> list[str]:
