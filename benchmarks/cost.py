@@ -9,7 +9,7 @@ CALL = 1.5e-3
 STEP = {"LTC": 6e-6, "CfC": 3.5e-6}
 """Seconds per step of the sequence that no width makes shorter."""
 SIGMOID_WORK = 4.2
-"""Sigmoids' worth of time per synapse and sub-step in a training step: there, back, and the sums."""
+"""Sigmoids that a synapse is worth per sub-step of a training step: there, back, and sums."""
 WEIGHT_BYTES = 4e10
 """Bytes of weights per second that one thread streams from its caches to few rows."""
 UNITS = 128
