@@ -48,8 +48,7 @@ def draw_imitation(
         )
     starts = approximation.target[:trajectories, 0, [first, second]]
     ax.plot(*starts.T.tolist(), "ko", markersize=3)
-    ax.set_xlabel(f"$x_{first + 1}$")
-    ax.set_ylabel(f"$x_{second + 1}$")
+    ax.set(xlabel=f"$x_{first + 1}$", ylabel=f"$x_{second + 1}$")
     return ax
 
 
@@ -86,7 +85,6 @@ def draw_approximation_errors(
     ax.set_yscale("log")
     ticks = sorted({size for found in approximations for size in found.neurons})
     ax.set_xticks(ticks, [str(size) for size in ticks])
-    ax.set_xlabel("hidden neurons")
-    ax.set_ylabel("error (standard deviations)")
+    ax.set(xlabel="hidden neurons", ylabel="error (standard deviations)")
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax

@@ -32,8 +32,7 @@ def draw_certificate(certificate: LTCCertificate) -> "Figure":
     high = bounds.state_high.maximum(start.amax(dim=0))
     _draw_ranges(left, certificate.tau, bounds.tau_low, bounds.tau_high)
     _draw_ranges(right, certificate.states, low, high)
-    left.set_yscale("log")
-    left.set_ylabel("time constant")
+    left.set(yscale="log", ylabel="time constant")
     right.set_ylabel("state")
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
@@ -86,12 +85,10 @@ def draw_round_trip(trip: RoundTrip, *, row: int = 0, component: int = 0) -> "Fi
     errors.plot(t[:-1], trip.backward_error[:-1].tolist(), "s-", color=VERMILION, label="backwards")
     for line in errors.lines:
         line.set_markersize(3.5)
-    errors.set_yscale("log")
-    errors.set_ylabel("error")
+    errors.set(yscale="log", ylabel="error")
     errors.legend(loc="upper right", fontsize="small")
     for ax, title in ((there, "A  forwards"), (back, "B  backwards"), (errors, "C  errors")):
-        ax.set_title(title)
-        ax.set_xlabel("time")
+        ax.set(title=title, xlabel="time")
     for ax in (there, back):
         ax.set_ylabel("state")
     handles = [*there.get_legend_handles_labels()[0], *back.get_legend_handles_labels()[0]]

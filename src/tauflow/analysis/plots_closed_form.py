@@ -44,8 +44,7 @@ def draw_closed_form(
     )
     error = float(trace.squared_error[neuron])
     ax.set_title(f"neuron {neuron}, mean squared error {error:.2g}", fontsize=11, pad=22)
-    ax.set_xlabel("time")
-    ax.set_ylabel("potential")
+    ax.set(xlabel="time", ylabel="potential")
     # Above the axes, as potentials may be anywhere within them.
     ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 0.97))
     return ax
@@ -75,8 +74,7 @@ def draw_closed_form_costs(errors: Mapping[str, float], speed_ups: Mapping[str, 
         )  # fmt: skip
     left.set_yticks(places, names)
     left.invert_yaxis()
-    left.set_xscale("log")
-    left.set_xlabel("mean squared difference from the solver's potentials")
+    left.set(xscale="log", xlabel="mean squared difference from the solver's potentials")
     right.set_xlabel("times as fast as the solver")
     right.margins(x=0.12)
     for ax in (left, right):
@@ -108,7 +106,6 @@ def draw_tightness(tightness: ClosedFormTightness, ax: "Axes | None" = None) -> 
             alpha=0.8,
             label="error" if row == 0 else None,
         )
-    ax.set_xlabel("time")
-    ax.set_ylabel(r"error / $(x_0 - A)$")
+    ax.set(xlabel="time", ylabel=r"error / $(x_0 - A)$")
     ax.legend(frameon=False)
     return ax

@@ -54,8 +54,7 @@ def draw_depths(
                     depth.median, height, xerr=sides, fmt=marker, color=colour, markersize=5,
                     capsize=2.5, label=f"{way}, median and quartiles",
                 )  # fmt: skip
-        ax.set_title(activation)
-        ax.set_xscale("log")
+        ax.set(title=activation, xscale="log")
         ax.set_yticks(range(len(models)), list(models))
         ax.set_xlabel("depth")
         ax.grid(axis="y", visible=False)

@@ -93,10 +93,7 @@ def draw_noise_sweep(
         )
     if baseline is not None:
         ax.axhline(baseline, color=GREY, linewidth=1, linestyle="--", label="mean of the path")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel(label)
-    ax.set_ylabel("training error (MSE)")
+    ax.set(xscale="log", yscale="log", xlabel=label, ylabel="training error (MSE)")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small")
     return ax
@@ -132,8 +129,7 @@ def draw_capacity(curves: Sequence[CapacityCurve], ax: "Axes | None" = None) -> 
         )
     ax.axvline(2, color=GREY, linewidth=1, linestyle="--", zorder=0)
     ax.axhline(0.5, color=GREY, linewidth=1, linestyle="--", zorder=0)
-    ax.set_xlabel("patterns for each neuron, P / N")
-    ax.set_ylabel("fraction of trials stored")
+    ax.set(xlabel="patterns for each neuron, P / N", ylabel="fraction of trials stored")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
     return ax

@@ -66,8 +66,7 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
         draw_points(field.points, field.stability, ax)
     ax.set_xlim(x[0], x[-1])
     ax.set_ylim(y[0], y[-1])
-    ax.set_xlabel(field.names[0])
-    ax.set_ylabel(field.names[1])
+    ax.set(xlabel=field.names[0], ylabel=field.names[1])
     _legend(ax)
     return ax
 
@@ -127,8 +126,7 @@ def draw_trajectories(
     _draw_paths(projection.project(trajectories.detach()), ax, SLATE, 0.7)
     if fixed_points is not None:
         draw_points(projection.project(fixed_points.points), fixed_points.stability, ax)
-    ax.set_xlabel(projection.names[0])
-    ax.set_ylabel(projection.names[1])
+    ax.set(xlabel=projection.names[0], ylabel=projection.names[1])
     _open(ax)
     _legend(ax)
     return ax
@@ -155,8 +153,7 @@ def draw_explained_variance(
         ax.plot(number.numpy(), total.numpy(), label=label, markersize=4, **style)
     ax.axhline(share, color=INK, linewidth=1, linestyle="--")
     ax.set_ylim(0, 1.04)
-    ax.set_xlabel("principal components")
-    ax.set_ylabel("variance explained")
+    ax.set(xlabel="principal components", ylabel="variance explained")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     _open(ax)

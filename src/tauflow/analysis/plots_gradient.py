@@ -67,8 +67,7 @@ def draw_gradient_flow(
     ax.axhline(1.0, color="black", linewidth=0.6)
     ax.set_yscale("log")
     ax.set_ylim(max(floor, low / 2), 2 * high)
-    ax.set_xlabel("steps back in time")
-    ax.set_ylabel(r"$\| \partial h_T / \partial h_t \|$")
+    ax.set(xlabel="steps back in time", ylabel=r"$\| \partial h_T / \partial h_t \|$")
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 
@@ -105,8 +104,7 @@ def draw_loss_surfaces(surfaces: Mapping[str, LossSurface]) -> "Figure":
         ax.contour(*arrays, levels=levels, colors="white", linewidths=0.4)
         ax.plot(0, 0, "+", color="white", markersize=11, markeredgewidth=2)
         ax.set_title(f"{name}\nrelief {surface.relief:.2g}", fontsize=11)
-        ax.set_xlabel("direction 2")
-        ax.set_aspect("equal")
+        ax.set(xlabel="direction 2", aspect="equal")
     row[0].set_ylabel("direction 1")
     figure.colorbar(
         filled, ax=list(row), label="loss", shrink=0.9, ticks=levels[::4], format="%.3g"
@@ -155,10 +153,7 @@ def draw_gradient_methods(comparisons: Sequence[Sequence[GradientMethodCost]]) -
                 markersize=5,
                 label=method,
             )
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlabel("length of the solve")
-        ax.set_ylabel(label)
+        ax.set(xscale="log", yscale="log", xlabel="length of the solve", ylabel=label)
     handles, labels = row[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure

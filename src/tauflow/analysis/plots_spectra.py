@@ -39,8 +39,7 @@ def draw_critical_curves(curves: Sequence[CriticalCurve], ax: "Axes | None" = No
             linewidth=2,
             label=f"L = {curve.family.layers}",
         )
-    ax.set_xlabel(r"scale of the weights, $\sigma_w$")
-    ax.set_ylabel(r"scale of the biases, $\sigma_b$")
+    ax.set(xlabel=r"scale of the weights, $\sigma_w$", ylabel=r"scale of the biases, $\sigma_b$")
     ax.set_ylim(bottom=0)
     ax.text(0.04, 0.93, "stable", transform=ax.transAxes, color=INK, va="top")
     ax.text(0.96, 0.07, "chaotic", transform=ax.transAxes, color=INK, ha="right")
@@ -111,8 +110,7 @@ def draw_modes(found: ContinuousAttractor, ax: "Axes | None" = None) -> "Axes":
     )
     ax.set_title(verdict + missing, fontsize="medium", loc="left", wrap=True)
     ax.set_xlim(0.4, modes + 0.6)
-    ax.set_xlabel("mode, slowest first")
-    ax.set_ylabel(r"Re $\lambda$")
+    ax.set(xlabel="mode, slowest first", ylabel=r"Re $\lambda$")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.spines[["top", "right"]].set_visible(False)
     return ax

@@ -59,8 +59,7 @@ def draw_latent_trajectories(
         ax.plot(*scores.T, color=colour, linestyle=line, linewidth=1.3)
         ax.plot(*scores[0], "o", color="black", markersize=4)
         ax.set_title(f"{name}\nlength {float(result.lengths[example, layer]):.3g}", fontsize=11)
-        ax.set_xlabel("component 1")
-        ax.set_ylabel("component 2")
+        ax.set(xlabel="component 1", ylabel="component 2")
     for ax in row:
         ax.set_aspect("equal", adjustable="datalim")
         ax.locator_params(nbins=5)
@@ -138,8 +137,7 @@ def draw_length_study(study: LengthStudy, ax: "Axes | None" = None) -> "Axes":
     ax.set_yscale("log")
     ax.set_xticks(range(len(labels)), labels)
     ax.set_xlim(-0.5, len(labels) - 0.5)
-    ax.set_xlabel(_NAMES.get(study.vary, study.vary))
-    ax.set_ylabel("trajectory length")
+    ax.set(xlabel=_NAMES.get(study.vary, study.vary), ylabel="trajectory length")
     ax.grid(axis="y", linewidth=0.5, alpha=0.5)
     ax.legend(handles=handles, ncols=len(handles), loc="lower center", bbox_to_anchor=(0.5, 1.0))
     ax.get_legend().set_frame_on(False)  # type: ignore[union-attr]  # it was made one line above
@@ -165,9 +163,11 @@ def draw_study_variance(
     ax.plot(numbers, share.cumsum(0).tolist(), color="black", marker="o", label="cumulative")
     ax.set_xticks(list(numbers))
     ax.set_ylim(0, 105)
-    ax.set_xlabel("principal component")
-    ax.set_ylabel("variance explained (%)")
-    ax.set_title(_STYLES[result.model][0])
+    ax.set(
+        xlabel="principal component",
+        ylabel="variance explained (%)",
+        title=_STYLES[result.model][0],
+    )
     ax.legend(frameon=False, loc="center right")
     return ax
 
@@ -198,15 +198,13 @@ def draw_length_comparison(
             linewidths=0.4,
             label=name,
         )
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    ax.set(xscale="log", yscale="log")
     low = min(ax.get_xlim()[0], ax.get_ylim()[0])
     high = max(ax.get_xlim()[1], ax.get_ylim()[1])
     ax.plot([low, high], [low, high], color="black", linewidth=0.8, label="length = bound")
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
-    ax.set_xlabel("lower bound")
-    ax.set_ylabel("measured length")
+    ax.set(xlabel="lower bound", ylabel="measured length")
     ax.legend(frameon=False)
     return ax
 
