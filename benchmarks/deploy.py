@@ -5,6 +5,7 @@ import copy
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -16,11 +17,12 @@ import torch
 
 import tauflow
 from tauflow.experiments.run.results import machine, versions
-from tauflow.export import to_c, to_onnx
+from tauflow.export import program, to_c, to_onnx
 
 from .timing import interleaved
 
 INPUTS, STEPS = 4, 1000
+LENGTHS = (32, 256, 2048)
 FLAGS = {"C -Os": ("-Os",), "C -O2": ("-O2",), "C -O3 native": ("-O3", "-march=native")}
 _CLOCK = """
 #include <stdio.h>
@@ -124,6 +126,11 @@ def run(arguments: argparse.Namespace) -> None:
         lines += times
         sizes += found
         print("\n".join(times + found), flush=True)
+    compiled = ["", *_head(("model", "steps", "compiling, s", "compiled, ms", "kernel, ms"), 1)]
+    for case in CASES:
+        compiled += compile_rows(case, arguments.rounds)
+        print("\n".join(compiled), flush=True)
+    sizes += compiled
     facts = {**machine(), **versions(), "vectors": vector_width()}
     lines += [*sizes, "", ", ".join(f"{name} {value}" for name, value in facts.items()), ""]
     path = arguments.results / f"deploy-{date.today().isoformat()}.md"
@@ -168,6 +175,38 @@ def measure(case: Case, rounds: int) -> tuple[list[str], list[str]]:
         for name, (step, ms) in sorted(all_rows.items(), key=lambda row: row[1][1])
     ]
     return lines, sizes
+
+
+def compile_rows(case: Case, rounds: int) -> list[str]:
+    """Return what ``torch.compile`` makes of a program whose loop is one operator, by length."""
+    torch.manual_seed(0)
+    rnn = case.build().eval()
+    run = program(rnn, mask=False).module()
+    lines = []
+    for steps in LENGTHS:
+        torch.compiler.reset()
+        compiled = torch.compile(run, fullgraph=True, dynamic=False)
+        given = {
+            "x": torch.randn(1, steps, INPUTS),
+            "dt": torch.rand(1, steps),
+            "h_in": torch.zeros(1, rnn.state_size),
+        }
+        with torch.no_grad():
+            started = time.perf_counter()
+            y, _ = compiled(**given)
+            seconds = time.perf_counter() - started
+            expected, _ = rnn(given["x"], dt=given["dt"])
+            torch.testing.assert_close(y, expected, rtol=0, atol=1e-5)
+            jobs = {
+                "compiled": lambda compiled=compiled, given=given: compiled(**given),
+                "kernel": lambda given=given: rnn(given["x"], dt=given["dt"]),
+            }
+            times = {name: t.seconds * 1e3 for name, t in interleaved(jobs, rounds=rounds).items()}
+        lines.append(
+            f"| {case.title} | {steps} | {seconds:.1f} | {times['compiled']:.3g} | "
+            f"{times['kernel']:.3g} |"
+        )
+    return lines
 
 
 def _ways(case: Case, rnn: Any, folder: Path, x: Any, dt: Any) -> tuple[dict[str, Any], ...]:
