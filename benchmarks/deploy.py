@@ -18,6 +18,7 @@ import torch
 import tauflow
 from tauflow.experiments.run.results import machine, versions
 from tauflow.export import program, to_c, to_onnx
+from tauflow.sequence import SequenceModule
 
 from .timing import interleaved
 
@@ -65,7 +66,7 @@ class Case:
     """
 
     title: str
-    build: Callable[[], tauflow.SequenceModule]
+    build: Callable[[], SequenceModule]
     theirs: Callable[[], Any] | None = None
 
 

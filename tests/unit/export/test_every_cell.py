@@ -16,15 +16,14 @@ from tauflow.export.onnx_graph import onnx_graph, onnx_runner
 from tauflow.export.parity import check_parity
 from tauflow.export.program import ExportedSequence, ExportedStep, export_sequence, export_step
 
-FEW = ("ltc", "gru-d", "phased-lstm", "ode-lstm")
-FEW_ONNX = ("gru-d",)
+FEW = ("gru-d", "ode-lstm")
 OTHER_SIZES = (4, 11)
 """Sequences and steps, other than those that programs are traced with."""
 
 
 def pytest_generate_tests(metafunc):
     full = metafunc.config.getoption("--full")
-    for kind, few in (("sequence", FEW), ("step", FEW), ("onnx", FEW_ONNX), ("c", ())):
+    for kind, few in (("sequence", FEW), ("step", FEW), ("c", ("elman",))):
         if kind in metafunc.fixturenames:
             names = list(MODELS) if full else few
             metafunc.parametrize(kind, names, indirect=kind in ("sequence", "step"), scope="module")
@@ -63,12 +62,14 @@ def test_steps(step):
     check_parity(exported, lambda given: run(**given), sizes=OTHER_SIZES)
 
 
-def test_onnx(onnx):
-    whole, one = ExportedSequence(model(onnx)), ExportedStep(model(onnx))
-    graph = as_onnx(whole, export_sequence(whole))
+def test_sequences_as_onnx(sequence):
+    graph = as_onnx(*sequence)
     assert [node.op_type for node in graph.graph.node].count("Scan") == 1
-    check_parity(whole, onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
-    check_parity(one, onnx_runner(as_onnx(one, export_step(one)), {}), sizes=OTHER_SIZES)
+    check_parity(sequence[0], onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
+
+
+def test_steps_as_onnx(step):
+    check_parity(step[0], onnx_runner(as_onnx(*step), {}), sizes=OTHER_SIZES)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
