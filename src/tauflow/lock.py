@@ -3,8 +3,6 @@
 import errno
 import logging
 import os
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -14,8 +12,7 @@ from tauflow.errors import ArgumentError, BusyError
 
 LOCK_FILE = ".lock"
 _PAUSE = 0.2  # seconds between two looks at whether the holder is done
-_held: set[int] = set()  # descriptors of this process
-_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 log = logging.getLogger("tauflow")
 
@@ -37,21 +34,29 @@ def locked(folder: Path, *, advice: str | None = None, patience: float = 0.0) ->
         BusyError: with ``advice``: another program, or another part of this one, holds the lock.
         ArgumentError, OSError: the folder cannot be made or written.
     """
+    from filelock import FileLock, Timeout
+
     make_folder(folder)
     path = folder / LOCK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    _held.add(descriptor)
+    lock = FileLock(path, poll_interval=_PAUSE, fallback_to_soft=False, on_acquired=_sign)
     try:
-        _acquire(descriptor, path, advice, patience)
-        with suppress(OSError):  # a full disk: the lock holds without saying whose it is
-            now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()}, since {now}".encode())
+        try:
+            lock.acquire(timeout=patience)
+        except Timeout as error:
+            if advice is not None:
+                raise BusyError(f"{folder} is in use by {_holder(path)}. {advice}") from error
+            log.warning("%s is in use by %s; waiting for it to end.", folder, _holder(path))
+            lock.acquire(timeout=-1)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        log.warning("%s cannot be locked here; let only one program use it.", folder)
+    pid = os.getpid()
+    try:
         yield
     finally:
-        if descriptor in _held:
-            _held.remove(descriptor)
-            os.close(descriptor)
+        if os.getpid() == pid:  # and not a forked child, which holds nothing
+            lock.release()
 
 
 def make_folder(folder: Path) -> None:
@@ -70,35 +75,12 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
-def _let_go() -> None:
-    """Close, in a forked child, what its parent locks: an open file keeps the lock."""
-    while _held:
-        os.close(_held.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
-
-
-def _acquire(descriptor: int, path: Path, advice: str | None, patience: float) -> None:
-    told = False
-    end = time.monotonic() + patience
-    while True:
-        try:
-            _take(descriptor)
-            return
-        except (BlockingIOError, PermissionError) as error:
-            if advice is not None and time.monotonic() >= end:
-                raise BusyError(f"{path.parent} is in use by {_holder(path)}. {advice}") from error
-        except OSError as error:
-            if error.errno not in _WITHOUT_LOCKS:
-                raise
-            log.warning("%s cannot be locked here; let only one program use it.", path.parent)
-            return
-        if not told:
-            log.warning("%s is in use by %s; waiting for it to end.", path.parent, _holder(path))
-            told = True
-        time.sleep(_PAUSE)
+def _sign(descriptor: int) -> None:
+    """Say in the file whose the lock is."""
+    with suppress(OSError):  # a full disk: the lock holds without saying whose it is
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()}, since {now}".encode())
 
 
 def _holder(path: Path) -> str:
@@ -106,17 +88,3 @@ def _holder(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace") or "another process"
     except OSError:  # Windows does not let others read it
         return "another process"
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _take(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _take(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

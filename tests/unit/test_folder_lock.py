@@ -65,6 +65,11 @@ def test_a_holder_that_ends_soon_is_waited_for_before_advice(tmp_path):
         thread.join()
 
 
+def test_waiting_for_oneself_is_an_error_and_no_wait_for_ever(tmp_path):
+    with locked(tmp_path), pytest.raises(RuntimeError, match=r"[Dd]eadlock"), locked(tmp_path):
+        pass
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
     program = Path(__file__).with_name("fork_while_locked.py")
@@ -94,11 +99,14 @@ def test_a_folder_on_a_full_disk_can_be_locked(tmp_path, monkeypatch):
         pass
 
 
-def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
-    def take(file):
-        raise OSError(lock._WITHOUT_LOCKS[0], "no locks here")
+@pytest.mark.parametrize("number", lock._WITHOUT_LOCKS)
+def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog, number):
+    fcntl = pytest.importorskip("fcntl")
 
-    monkeypatch.setattr(lock, "_take", take)
+    def take(file, how):
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", take)
     with caplog.at_level(logging.WARNING, "tauflow"), locked(tmp_path, advice="Wait."):
         pass
     assert "cannot be locked here" in caplog.text

@@ -3,9 +3,12 @@
 import gzip
 import hashlib
 import io
+import lzma
+import re
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -65,6 +68,30 @@ def check_members(paths: Iterable[Path], digests: Mapping[str, str], dataset: st
                 f"{digest[:12]}..., expected {sha256[:12]}.... Delete {known[0].name}, then get it "
                 f"again with 'tauflow data get {dataset}'."
             )
+
+
+def tar_members(archive: Path, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], bytes]]:
+    """Yield how the name matched, and the content, of files of a tar archive, in its order.
+
+    Args:
+        archive: the file, in any compression.
+        names: what the whole name of a file must match to be read.
+
+    Raises:
+        DataError: the archive is damaged.
+    """
+    try:
+        with tarfile.open(archive) as members:
+            for member in members:
+                match = names.fullmatch(member.name)
+                if match is not None and member.isfile():
+                    content = members.extractfile(member)
+                    assert content is not None  # a regular file
+                    yield match, content.read()
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        raise DataError(
+            f"{archive} is not a whole tar archive ({error}). Get the file again."
+        ) from error
 
 
 def _search(label: str, read: Callable[[], bytes], name: str) -> bytes | None:

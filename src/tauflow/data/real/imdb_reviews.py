@@ -3,8 +3,6 @@
 import csv
 import lzma
 import re
-import tarfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.errors import DataError
+
+from .archives import tar_members
 
 SPLITS = ("train", "test")
 PER_CLASS = 12_500
@@ -90,21 +90,13 @@ def _read_table(path: Path) -> Iterator[Review]:
 
 
 def _read_archive(path: Path) -> Iterator[tuple[str, Review]]:
-    try:
-        with tarfile.open(path) as members:
-            for member in members:
-                match = _MEMBER.fullmatch(member.name)
-                if match is None or not member.isfile():
-                    continue  # unlabelled reviews, addresses and word counts
-                content = members.extractfile(member)
-                assert content is not None  # a regular file
-                try:
-                    text = content.read().decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}, {member.name} is not UTF-8 ({error}).") from error
-                yield match[1], Review(_SENTIMENTS.index(match[2]), int(match[3]), text)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{path} is not a whole tar archive ({error}). {_AGAIN}") from error
+    # Left out are unlabelled reviews, addresses and word counts.
+    for name, content in tar_members(path, _MEMBER):
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, {name[0]} is not UTF-8 ({error}).") from error
+        yield name[1], Review(_SENTIMENTS.index(name[2]), int(name[3]), text)
 
 
 def words_of(text: str) -> list[str]:

@@ -2,11 +2,8 @@
 
 import csv
 import io
-import lzma
 import math
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.errors import DataError
+
+from .archives import tar_members
 
 STATIC = ("Age", "Gender", "Height", "ICUType")
 VARIABLES = (
@@ -28,6 +27,7 @@ VARIABLES = (
 QUANTUM = 0.016  # hours
 _HEADER = ["Time", "Parameter", "Value"]
 _COLUMN = {name: column for column, name in enumerate(VARIABLES)}
+_FILE = re.compile(r"(?:.*/)?([^./]*)\.txt", re.DOTALL)
 _TIME = re.compile(r"(\d{2}):([0-5]\d)")
 _AGAIN = "Get the file again."
 
@@ -56,20 +56,11 @@ def read_records(archive: Path) -> Iterator[tuple[int, Record]]:
     Raises:
         DataError: the archive is damaged, or a record does not hold what it should.
     """
-    try:
-        with tarfile.open(archive) as members:
-            for member in members:
-                stem, dot, suffix = member.name.rpartition("/")[2].partition(".")
-                if not member.isfile() or (dot, suffix) != (".", "txt"):
-                    continue
-                where = f"{archive}, {member.name}"
-                if not stem.isdecimal():
-                    raise DataError(f"{where} is not named by a record id. {_AGAIN}")
-                content = members.extractfile(member)
-                assert content is not None  # a regular file
-                yield int(stem), parse_record(content.read(), where, int(stem))
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-        raise DataError(f"{archive} is not a whole tar archive ({error}). {_AGAIN}") from error
+    for name, content in tar_members(archive, _FILE):
+        where = f"{archive}, {name[0]}"
+        if not name[1].isdecimal():
+            raise DataError(f"{where} is not named by a record id. {_AGAIN}")
+        yield int(name[1]), parse_record(content, where, int(name[1]))
 
 
 def parse_record(content: bytes, where: str, record_id: int) -> Record:

@@ -2,9 +2,7 @@
 
 import io
 import re
-import tarfile
 import wave
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +12,15 @@ from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
+from .archives import tar_members
+
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 RATE = 16_000
 LISTS = {"validation_list.txt": "valid", "testing_list.txt": "test"}
-_CLIP = re.compile(r"(?:\./)?([a-z]+)/([^/]+\.wav)")
+_MEMBER = re.compile(
+    rf"(?:\./)?(?:(?P<list>{'|'.join(map(re.escape, LISTS))})"
+    rf"|(?P<word>{'|'.join(WORDS)})/(?P<clip>[^/]+\.wav))"
+)
 _AGAIN = "Get the file again."
 
 
@@ -46,24 +49,12 @@ def read_clips(archive: Path) -> Iterator[Clip | tuple[str, set[str]]]:
     Raises:
         DataError: the archive is damaged, or a clip is not mono sound of 16 bits at 16 kHz.
     """
-    try:
-        with tarfile.open(archive) as members:
-            for member in members:
-                name = member.name.removeprefix("./")
-                match = _CLIP.fullmatch(member.name)
-                wanted = name in LISTS or (match is not None and match[1] in WORDS)
-                if not wanted or not member.isfile():
-                    continue
-                content = members.extractfile(member)
-                assert content is not None  # a regular file
-                data = content.read()
-                if match is None:
-                    yield LISTS[name], set(data.decode("utf-8").split())
-                else:
-                    sound = read_sound(data, f"{archive}, {member.name}")
-                    yield Clip(WORDS.index(match[1]), match[2], sound)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{archive} is not a whole tar archive ({error}). {_AGAIN}") from error
+    for name, content in tar_members(archive, _MEMBER):
+        if name["list"]:
+            yield LISTS[name["list"]], set(content.decode("utf-8").split())
+        else:
+            sound = read_sound(content, f"{archive}, {name[0]}")
+            yield Clip(WORDS.index(name["word"]), name["clip"], sound)
 
 
 def read_sound(data: bytes, where: str) -> NDArray[np.float64]:
