@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tauflow.kernels.numba_math import kernel, sigmoid
-from tauflow.kernels.numba_threads import run_slices
+from tauflow.kernels.cpu.binding import run_slices
+from tauflow.kernels.cpu.jit import kernel
+from tauflow.kernels.cpu.math import sigmoid2
 
 from .timing import interleaved
 
@@ -23,7 +24,7 @@ def _sigmoids(index, low, high, z, sums, repeats):
         for repeat in range(repeats):
             shift = np.float32(1e-6) * np.float32(repeat)  # or all repeats would be one
             for i in range(values.shape[0]):
-                totals[i] += sigmoid(values[i] + shift)
+                totals[i] += sigmoid2(values[i] + shift)
 
 
 class Rates(NamedTuple):

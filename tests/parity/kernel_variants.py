@@ -85,8 +85,7 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
 
 def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
     """Whether a kernel has an option at all."""
-    explicit = spec.cell is LTCCell and "solver" in options
-    return spec.backend == "numba" or not (explicit or "clip" in options)
+    return spec.backend == "numba" or "clip" not in options
 
 
 ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]

@@ -8,8 +8,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import vmap
 
-from tauflow.cells import CfCCell, LTCCell
-from tauflow.kernels import KERNELS, KernelCall, cpu_limits, pick, torch_synapses
+from tauflow.cells import CfCCell
+from tauflow.kernels import KERNELS, KernelCall, pick
+from tauflow.kernels.closed_form import torch_loop
+from tauflow.kernels.engine import needs
 from tauflow.sequence import reference_loop
 
 OWN = [row for row in ROWS if takes_double(row[0]) and takes_masks(row[0])]
@@ -28,7 +30,7 @@ def double_example(row, *size, masked=False) -> KernelCall:
 @pytest.mark.parametrize("row", OWN, ids=name_of)
 @pytest.mark.parametrize("size", [100, 1000, 8000])
 def test_blocks_of_any_size_give_the_same(monkeypatch, size, row):
-    monkeypatch.setattr(torch_synapses, "_BLOCK_BYTES", {"cpu": size})
+    monkeypatch.setattr(torch_loop, "_BLOCK_BYTES", {"cpu": size})
     call, spec = double_example(row, 3, 6, 7, masked=True), row[0]
     expected = values_and_gradients(reference_loop, call)
     for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
@@ -49,29 +51,6 @@ def test_leaves_without_gradients_are_left_out(row, frozen):
     ]
     for actual, reference in zip(*found, strict=True):
         torch.testing.assert_close(actual, reference, rtol=1e-9, atol=1e-11)
-
-
-def kept(run, call: KernelCall) -> int:
-    """Return how many numbers the graph keeps for the backward pass."""
-    memory: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        memory[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 8
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        y, _ = run(call)
-    assert y.requires_grad
-    return sum(memory.values())
-
-
-def test_the_ltc_keeps_nothing_that_grows_with_synapses_and_steps():
-    (row,) = (row for row in PLAIN if row[0].cell is LTCCell)
-    B, T, N = 4, 20, 16
-    call = double_example(row, B, T, N)
-    sub_steps = T * call.cell.substeps
-    assert kept(row[0].run, call) < 4 * sub_steps * B * N + 20 * N * N
-    assert kept(reference_loop, call) > sub_steps * B * N * N
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=name_of)
@@ -96,10 +75,10 @@ def test_what_is_not_served_is_said(row):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"backbone_activation": lambda z: z.softmax(-1)}, "does not know this backbone"),
-        ({"activation": lambda z: z.softmax(-1)}, "does not know this head activation"),
-        ({"activation": "silu"}, "does not know this head activation"),
-        ({"backbone_dropout": 0.5}, "no backbone dropout"),
+        ({"backbone_activation": lambda z: z.softmax(-1)}, "do not know this backbone"),
+        ({"activation": lambda z: z.softmax(-1)}, "know no such head activation"),
+        ({"activation": "silu"}, "know no such head activation"),
+        ({"backbone_dropout": 0.5}, "have no backbone dropout"),
     ],
 )
 def test_options_of_the_closed_form_that_are_not_served_are_said(options, reason):
@@ -144,5 +123,5 @@ def test_auto_takes_them_where_no_compiled_kernel_serves(monkeypatch, row):
     assert compiled is not None
     assert compiled.backend == "numba"
     assert pick(double_example(row, 2, 5, 4), "auto") is spec
-    monkeypatch.setattr(cpu_limits, "_numba_is_installed", lambda: False)
+    monkeypatch.setattr(needs, "_numba_is_installed", lambda: False)
     assert pick(single, "auto") is spec

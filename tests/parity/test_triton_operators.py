@@ -17,7 +17,8 @@ from triton_rows import (
 )
 
 import tauflow
-from tauflow.kernels import KernelCall, triton_cfc, triton_cfc_operator, triton_flow, triton_ltc
+from tauflow.kernels import KernelCall
+from tauflow.kernels.engine import run as engine
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -39,20 +40,9 @@ def _memory(device):
         yield
 
 
-OPERATORS = [
-    (triton_ltc, "ltc_sequence"),
-    (triton_ltc, "ltc_sequence_backward"),
-    (triton_flow, "flow_sequence"),
-    (triton_flow, "flow_sequence_backward"),
-    (triton_cfc, "closed_form_sequence"),
-    (triton_cfc_operator, "closed_form_sequence_backward"),
-]
-"""The library's own operators, by the modules that call them."""
-
-
 @pytest.mark.parametrize(
     ("spec", "size", "options"),
-    [row for row in FIRST if name_of(row.values[0]) in ("ltc", "mixed_stepped", "flow")],
+    [row for row in FIRST if name_of(row.values[0]) in ("LTC", "MixedMemory-stepped", "CTRNN")],
 )
 def test_operators_keep_what_they_promise(spec, size, options, device, monkeypatch):
     seen = []
@@ -64,8 +54,8 @@ def test_operators_keep_what_they_promise(spec, size, options, device, monkeypat
 
         return call
 
-    for module, name in OPERATORS:
-        monkeypatch.setattr(module, name, recorded(getattr(module, name)))
+    for name in ("sequence", "sequence_backward"):
+        monkeypatch.setattr(engine, name, recorded(getattr(engine, name)))
     call, _ = calls(spec, (2, 2, 3), device, masked=True, **options)
     values_and_gradients(spec.run, call)
     (forward, given), (backward, pulled) = seen

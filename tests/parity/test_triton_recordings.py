@@ -19,7 +19,8 @@ from triton_rows import (
     values_and_gradients,
 )
 
-from tauflow.kernels import KernelCall, cuda_graphs
+from tauflow.kernels import KernelCall
+from tauflow.kernels.gpu import graphs
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -41,18 +42,18 @@ def _memory(device):
 @pytest.fixture(autouse=True)
 def recordings(device, monkeypatch):
     """Record chunks of two steps, and return what was recorded."""
-    monkeypatch.setattr(cuda_graphs, "CHUNK", 2)
-    monkeypatch.setattr(cuda_graphs, "may_record", lambda like: True)
+    monkeypatch.setattr(graphs, "CHUNK", 2)
+    monkeypatch.setattr(graphs, "may_record", lambda like: True)
     if device == "cpu":
 
         def capture(run):
             run()
             return run
 
-        monkeypatch.setattr(cuda_graphs, "capture", capture)
-    cuda_graphs.release()
-    yield cuda_graphs._recordings
-    cuda_graphs.release()
+        monkeypatch.setattr(graphs, "capture", capture)
+    graphs.release()
+    yield graphs._recordings
+    graphs.release()
 
 
 def count(recordings) -> int:
@@ -107,15 +108,15 @@ def test_recordings_from_inference_serve_later_calls(spec, size, options, device
 
 @pytest.mark.parametrize(("spec", "size", "options"), STEPPED)
 def test_few_and_small_recordings_are_kept(spec, size, options, device, recordings, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "_MOST_RECORDINGS", 2)
+    monkeypatch.setattr(graphs, "_MOST_RECORDINGS", 2)
     for batch in (1, 2, 3):
         call, _ = calls(spec, (batch, 2, size[2]), device, **options)
         with torch.no_grad():
             for _ in range(2):
                 spec.run(call)
         assert count(recordings) <= 2
-    monkeypatch.setattr(cuda_graphs, "_MOST_BYTES", 1000)
-    cuda_graphs.release()
+    monkeypatch.setattr(graphs, "_MOST_BYTES", 1000)
+    graphs.release()
     values_and_gradients(spec.run, call)
     assert not recordings
 

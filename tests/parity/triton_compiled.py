@@ -15,16 +15,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tauflow.kernels import (
-    triton_cfc_backward,
-    triton_cfc_forward,
-    triton_flow_loops,
-    triton_ltc_loops,
-    triton_steps,
-    triton_synapses,
-)
-from tauflow.kernels.triton_cfc_plan import CorePlan
-from tauflow.kernels.triton_ltc_plan import RowPlan, StepPlan, options
+from tauflow.kernels.closed_form import triton_backward, triton_forward, triton_pointwise
+from tauflow.kernels.flow import triton_loop as flow_loop
+from tauflow.kernels.gpu.plan import CorePlan, options
+from tauflow.kernels.synapses import triton_loop as ltc_loop
+from tauflow.kernels.synapses import triton_synapses
+from tauflow.kernels.synapses.triton_plan import RowPlan, StepPlan
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 INTEGERS = {"B", "T", "N", "K", "M", "S", "U", "W", "R", "t", "E", "STAGES", "chunk", "size"}
@@ -49,7 +45,7 @@ def ltc_cases():
         size = f"B {rows} N {neurons}"
         flags = {"MASKED": True, "SLOPES": True}
         plan = StepPlan.of(rows, neurons, backward=False).launch()
-        forward, backward = triton_ltc_loops.ltc_forward, triton_ltc_loops.ltc_backward
+        forward, backward = ltc_loop.ltc_forward, ltc_loop.ltc_backward
         yield f"ltc_forward {size}", forward, {**plan, **flags, "KEEP": True}, ("h", "out"), None
         plan = StepPlan.of(rows, neurons, backward=True).launch()
         yield f"ltc_backward {size}", backward, {**plan, **flags}, ("g_out",), None
@@ -86,8 +82,8 @@ def cfc_cases(capability):
         flags = {**plan.launch(), **CLOSED_FORM, **OUTER, "MODE": mode, "LAYERS": layers}
         flags |= {"MIXED": mixed, "SLOPES": False, "PRECISION": precision}
         for name, kernel, flag in (
-            ("cfc_forward", triton_cfc_forward.cfc_forward, "KEEP"),
-            ("cfc_backward", triton_cfc_backward.cfc_backward, "GAPS"),
+            ("cfc_forward", triton_forward.cfc_forward, "KEEP"),
+            ("cfc_backward", triton_backward.cfc_backward, "GAPS"),
         ):
             constants = {**flags, flag: True}
             pointers = [n for n in kernel.arg_names if n not in constants | dict.fromkeys(SINGLE)]
@@ -97,7 +93,7 @@ def cfc_cases(capability):
 
 
 def flow_cases(capability):
-    loops = triton_flow_loops
+    loops = flow_loop
     for half, size in ((False, 32), (True, 128), (False, 128)):
         if size > 32 and capability < 90:
             continue
@@ -116,7 +112,7 @@ def flow_cases(capability):
 
 
 def step_cases():
-    steps, block = triton_steps, {"BLOCK": 256, **options(4)}
+    steps, block = triton_pointwise, {"BLOCK": 256, **options(4)}
     phi = {"PHI": 6, "SCALE": 1.0, "RATE": 1.0, "SLOPES": True}
     yield "layer_forward", steps.layer_forward, {**phi, **block}, ("values",), None
     yield "layer_backward", steps.layer_backward, {**phi, **block}, ("values", "deltas"), None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tauflow.cells import CfCCell, CTRNNCell, LTCCell, MixedMemoryCell, WiredCfCCell
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
-from tauflow.kernels.triton_limits import INTERPRETED
+from tauflow.kernels.engine.needs import INTERPRETED
 
 DEVICES = [
     pytest.param(
@@ -103,7 +103,8 @@ def is_stepped(spec: KernelSpec) -> bool:
 
 
 def name_of(spec: KernelSpec) -> str:
-    return spec.run.__name__.removeprefix("run_triton_")
+    name = spec.cell.__name__.removesuffix("Cell")
+    return f"{name}-stepped" if is_stepped(spec) else name
 
 
 ROWS = [

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from tauflow.kernels.numba_math import f4, kernel
+from tauflow.kernels.cpu.jit import f4, kernel
 
 
 def fresh():

@@ -16,7 +16,7 @@ import torch
 from children import ended, fork
 
 import tauflow
-from tauflow.kernels import workspace
+from tauflow.kernels.engine import workspace
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -98,7 +98,7 @@ def test_children_of_a_process_that_trains(name, tries):
 
 
 def test_children_of_a_process_that_compiles(tries):
-    numba_math = pytest.importorskip("tauflow.kernels.numba_math")
+    numba_math = pytest.importorskip("tauflow.kernels.cpu.jit")
     numba = pytest.importorskip("numba")
 
     def fresh() -> Callable[[np.ndarray], float]:

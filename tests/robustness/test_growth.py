@@ -12,7 +12,8 @@ import torch
 from guard import MIB
 from small_networks import build
 
-from tauflow.kernels import release_memory, workspace
+from tauflow.kernels import release_memory
+from tauflow.kernels.engine import workspace
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

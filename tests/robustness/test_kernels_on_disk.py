@@ -19,7 +19,7 @@ from cached_kernel import fresh, right
 from guard import limits
 from mutate import mutate_bytes
 
-from tauflow.kernels import kernel_cache
+from tauflow.kernels.cpu import cache as kernel_cache
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from small_networks import TRAINED, build
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tauflow.kernels import workspace
+from tauflow.kernels.engine import workspace
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "kernels"))
 

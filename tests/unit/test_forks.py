@@ -11,7 +11,9 @@ import pytest
 import tauflow
 from tauflow import forks
 from tauflow.experiments.run.outlook import Outlook
-from tauflow.kernels import cuda_graphs, numba_threads, workspace
+from tauflow.kernels.cpu import binding as numba_threads
+from tauflow.kernels.engine import workspace
+from tauflow.kernels.gpu import graphs as cuda_graphs
 
 SOURCES = Path(tauflow.__file__).parent
 PRIMITIVES = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
@@ -89,7 +91,7 @@ def test_a_child_finds_every_lock_open(name, tmp_path):
 def test_a_fork_waits_for_what_is_being_built(name):
     lock = forks.building
     if name == "numba":
-        pytest.importorskip("tauflow.kernels.numba_math")
+        pytest.importorskip("tauflow.kernels.cpu.jit")
         lock = pytest.importorskip("numba.core.compiler_lock").global_compiler_lock
     with Holder(lock) as holder:
         threading.Timer(0.3, holder.let_go.set).start()

@@ -198,3 +198,53 @@ class AbstractHoistedCell(AbstractCell):
         """Advance the state by ``dt``, holding ``x``."""
         hoisted = self.hoist(x, dt) if observed is None else self.hoist(x, dt, observed)
         return self.advance(h, *hoisted.per_step, *hoisted.fixed)
+
+
+class AbstractPureCell(AbstractCell):
+    """A cell whose step is a pure function of a form and of tensors, which everything calls.
+
+    A subclass says what it is (:meth:`as_form`), what it reads (:meth:`tensors`), what its input
+    and gaps come to before the state is known (:meth:`hoist`, for all steps at once) and how the
+    state takes one step (:meth:`advance`). The cell's own step, the reference loop, the derivatives
+    of fused kernels and the packing of streams are made of these, so that the mathematics stands
+    once.
+    """
+
+    @abstractmethod
+    def as_form(self) -> Any:
+        """Return all about the cell that is not a tensor, frozen and hashable."""
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the parameters, packed by operations that carry their gradients."""
+
+    @staticmethod
+    @abstractmethod
+    def hoist(form: Any, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what steps read of inputs and gaps, (*batch, K) and (*batch, 1).
+
+        Args:
+            form: of the cell.
+            x: inputs, (*batch, I).
+            dt: gaps, (*batch, 1).
+            *tensors: of the cell.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def advance(form: Any, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor) -> Tensor:
+        """Return the state after one step, (B, S).
+
+        Args:
+            form: of the cell.
+            h: state before it, (B, S).
+            step: what :meth:`hoist` made of its input and gap.
+            *tensors: of the cell.
+        """
+
+    def step(
+        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    ) -> Float[Tensor, "B S"]:
+        """Advance the state by ``dt``, holding ``x``."""
+        form, tensors = self.as_form(), self.tensors()
+        return self.advance(form, h, self.hoist(form, x, dt, *tensors), *tensors)

@@ -87,9 +87,8 @@ class BidirectionalRNNCell(AbstractHoistedCell):
                 torch.cat([flow_of_h, torch.zeros_like(flow_of_h)], dim=1),
             ]
         )
-        return Hoisted(
-            (torch.cat([gates, drive], dim=-1), dt), (of_state.T.contiguous(), self.ct_rnn.W_h.T)
-        )
+        drives = torch.cat([gates, drive], dim=-1)
+        return Hoisted((drives, dt), (of_state.T.contiguous(), *self.ct_rnn.tensors()))
 
     def advance(
         self,
@@ -97,14 +96,15 @@ class BidirectionalRNNCell(AbstractHoistedCell):
         inputs: Float[Tensor, "B G"],
         dt: Float[Tensor, "B 1"],
         of_state_T: Float[Tensor, "both G"],
-        W_h_T: Float[Tensor, "N N"],
+        *flow: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; q; c] after ``dt``, given the new input."""
         N = self.hidden_size
         outputs, c = h.split([2 * N, N], dim=-1)
         gates, drive = torch.addmm(inputs, outputs, of_state_T).split([4 * N, N], dim=-1)
         c, h_lstm = lstm_update(gates, c)
-        q = self.ct_rnn.advance(outputs[:, N:], drive, dt, W_h_T)
+        form = self.ct_rnn.as_form()
+        q = self.ct_rnn.advance(form, outputs[:, N:], (drive, dt), *flow)
         return torch.cat([h_lstm, q, c], dim=-1)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:

@@ -188,3 +188,16 @@ def wrong_shape(cell: nn.Module, name: str, tensor: Tensor, shape: tuple[int, ..
 
 def _dotted(path: tuple[str, ...]) -> str:
     return ".".join(path) or "own step"
+
+
+def read(module: nn.Module, name: str, *shape: int) -> Tensor:
+    """Return a parameter of a part, which a parametrisation may compute anew at every access.
+
+    Raises:
+        ShapeError: what it computes has another shape.
+    """
+    tensor: Tensor = getattr(module, name)
+    if tensor.shape != shape:
+        kind = type_before_parametrizations(module).__name__
+        raise shape_error(kind, name, tensor, str(shape), "Its parametrization computes another.")
+    return tensor

@@ -10,12 +10,12 @@ from torch import Tensor
 from tauflow.checks import one_of, within
 
 from .activations import Activation
-from .base import AbstractCell
-from .cfc_heads import Backbone, ClosedFormHeads
+from .base import AbstractPureCell
+from .cfc_heads import Backbone, ClosedForm, ClosedFormHeads, closed_form_step
 from .initialise import Generator
 
 
-class CfCCell(AbstractCell):
+class CfCCell(AbstractPureCell):
     r"""Closed-form continuous-time cell.
 
     A backbone of dense layers reads [x; h]; heads on its features z give the next state in closed
@@ -98,6 +98,30 @@ class CfCCell(AbstractCell):
     def step(
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
     ) -> Float[Tensor, "B S"]:
-        """Return the state after ``dt``, given the new input ``x``."""
+        """Return the state after ``dt``, given the new input ``x``.
+
+        Parts are called: one may have been replaced, wrapped or hooked.
+        """
         after: Tensor = self.heads(self.backbone(torch.cat([x, h], dim=-1)), dt)
         return after
+
+    def as_form(self) -> ClosedForm:
+        """Return the closed form, and the activation before it."""
+        return self.heads.as_form(self.backbone)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the :class:`~tauflow.cells.cfc_heads.ClosedFormTensors`."""
+        return self.heads.tensors(self.backbone)
+
+    @staticmethod
+    def hoist(form: ClosedForm, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return input and gap as they are."""
+        return x, dt
+
+    @staticmethod
+    def advance(
+        form: ClosedForm, h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
+    ) -> Tensor:
+        """Return the state after one step of the parts as they were built."""
+        x, dt = step
+        return closed_form_step(form, torch.cat([x, h], dim=-1), dt, *tensors)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,9 @@ from tauflow.budget import repeated
 from tauflow.checks import at_least, boolean, one_of, within
 from tauflow.errors import ArgumentError
 
-from .activations import Activation
+from .activations import Activation, identity
 from .activations import activation as find_activation
+from .built import read
 from .initialise import Generator, glorot_blocks_, torch_uniform_
 
 MODES = ("default", "no_gate", "pure")
@@ -117,17 +118,118 @@ class ClosedFormHeads(nn.Module):
         """Return |w_tau| and A of the pure form, (N,) each; the other forms have none."""
         if self.mode != "pure":
             return ()
-        # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
         return torch.where(self.w_tau >= 0, self.w_tau, -self.w_tau), self.A
 
     def respond(
         self, heads: Float[Tensor, "B K"], dt: Float[Tensor, "B 1"], *time_parameters: Tensor
     ) -> Float[Tensor, "B N"]:
         """Return the state after ``dt``, given the products of the heads and what they read."""
+        return respond(self.as_form(), heads, dt, *time_parameters)
+
+    def as_form(self, backbone: "Backbone | None" = None) -> "ClosedForm":
+        """Return all about the heads that is not a tensor, and about the layers before them."""
+        layers = 0 if backbone is None else len(backbone.layers)
+        outer = backbone.phi if backbone is not None and layers else identity
+        phi = identity if self.mode == "pure" else self.phi
+        return ClosedForm(layers, outer, self.mode, phi, self.time_sign, self.time_bias)
+
+    def tensors(self, backbone: "Backbone | None" = None) -> tuple[Tensor, ...]:
+        """Return the :class:`ClosedFormTensors`, by operations that carry their gradients."""
+        rows, synapses = self.blocks * self.hidden_size, self.synapses
+        layers = [] if backbone is None else backbone.tensors()
+        features = self.weight.shape[1] if backbone is None else backbone.out_features
+        features = features if synapses is None else synapses.shape[1]
+        weight, bias = read(self, "weight", rows, features), read(self, "bias", rows)
+        if synapses is not None:
+            weight = weight * read(self, "synapses", rows, features)
+        none = bias.new_empty(0)
+        rate = amplitude = none
         if self.mode == "pure":
-            return pure_form(heads, dt, *time_parameters)
-        parts = heads.split(self.hidden_size, dim=-1)
-        return gated_form(parts, dt, self.phi, self.time_sign, adds=self.mode == "no_gate")
+            w_tau, amplitude = (read(self, name, self.hidden_size) for name in ("w_tau", "A"))
+            # |w_tau| with slope 1 at 0, where w_tau starts; abs() has slope 0 there, and stays.
+            rate = torch.where(w_tau >= 0, w_tau, -w_tau)
+        if not layers:
+            deep, deep_bias = none.view(0, 0, 0), none.view(0, 0)
+            matrices = weight, none, deep, deep_bias, none.view(0, 0)
+            return ClosedFormTensors(*matrices, bias, rate, amplitude)
+        (first, first_bias), *others = layers
+        units = first_bias.shape[0]
+        deep = torch.stack([W for W, _ in others]) if others else none.view(0, units, units)
+        deep_bias = torch.stack([b for _, b in others]) if others else none.view(0, units)
+        return ClosedFormTensors(first, first_bias, deep, deep_bias, weight, bias, rate, amplitude)
+
+
+class ClosedForm(NamedTuple):
+    """What heads on a backbone are beside their tensors.
+
+    Args:
+        layers: of the backbone; 0 without one.
+        outer: activation of the backbone.
+        mode: see :data:`MODES`.
+        phi: activation of the two state heads.
+        time_sign: s.
+        time_bias: whether t_b exists.
+    """
+
+    layers: int
+    outer: Activation
+    mode: str
+    phi: Activation
+    time_sign: int
+    time_bias: bool
+
+    @property
+    def pure(self) -> bool:
+        """Whether there is one head only."""
+        return self.mode == "pure"
+
+
+class ClosedFormTensors(NamedTuple):
+    """Parameters of heads on a backbone of L layers of U units, N neurons and K heads.
+
+    The first layer, of F rows, is the heads themselves if L is 0.
+
+    Args:
+        first: (F, R), of what is read at a step: input, then state.
+        first_bias: (F,); empty if L is 0.
+        deep: (L - 1, U, U), the other layers.
+        deep_bias: (L - 1, U).
+        heads: (K N, U); empty if L is 0.
+        heads_bias: (K N,).
+        rate: (N,), |w_tau| of the pure form; else empty.
+        amplitude: (N,), A of the pure form; else empty.
+    """
+
+    first: Tensor
+    first_bias: Tensor
+    deep: Tensor
+    deep_bias: Tensor
+    heads: Tensor
+    heads_bias: Tensor
+    rate: Tensor
+    amplitude: Tensor
+
+
+def closed_form_step(form: ClosedForm, z: Tensor, dt: Tensor, *tensors: Tensor) -> Tensor:
+    """Return the state after ``dt``, (B, N), of heads on a backbone that reads z, (B, R).
+
+    What modules compute that nobody replaced, wrapped or hooked, from what :meth:`tensors` packed.
+    """
+    own = ClosedFormTensors(*tensors)
+    heads = own.first
+    if form.layers:
+        z, heads = form.outer(F.linear(z, own.first, own.first_bias)), own.heads
+        for weight, bias in zip(own.deep, own.deep_bias, strict=True):
+            z = form.outer(F.linear(z, weight, bias))
+    return respond(form, F.linear(z, heads, own.heads_bias), dt, own.rate, own.amplitude)
+
+
+def respond(form: ClosedForm, heads: Tensor, dt: Tensor, *time_parameters: Tensor) -> Tensor:
+    """Return the state after ``dt``, (B, N), given the products of the heads, (B, K N)."""
+    if form.pure:
+        return pure_form(heads, dt, *time_parameters)
+    parts = heads.chunk(4 if form.time_bias else 3, dim=-1)
+    return gated_form(parts, dt, form.phi, form.time_sign, adds=form.mode == "no_gate")
 
 
 def pure_form(
@@ -221,6 +323,16 @@ class Backbone(nn.Module):
     def dense(self) -> list[nn.Linear]:
         """Return the layers."""
         return [cast(nn.Linear, layer) for layer in self.layers]
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Return weight and bias of every layer."""
+        return [
+            (
+                read(layer, "weight", layer.out_features, layer.in_features),
+                read(layer, "bias", layer.out_features),
+            )
+            for layer in self.dense()
+        ]
 
     def reset_parameters(self, style: str, gain: float | None, generator: Generator = None) -> None:
         """Draw every layer."""

@@ -1,10 +1,10 @@
 """Continuous-time recurrent networks and neural ODEs driven by an input."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import boolean, one_of, within
@@ -12,11 +12,22 @@ from tauflow.errors import ArgumentError
 from tauflow.solvers import TABLEAUS, GapSolver, integrate
 
 from .activations import Activation, activation
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractPureCell
+from .built import read
 from .initialise import Generator, joint_glorot_
 
 
-class CTRNNCell(AbstractHoistedCell):
+class CTRNNForm(NamedTuple):
+    """What a CT-RNN is beside its tensors; see the arguments of :class:`CTRNNCell`."""
+
+    phi: Activation
+    damping: float
+    gap: GapSolver
+    step_size: float | None
+    clip: float | None
+
+
+class CTRNNCell(AbstractPureCell):
     r"""Continuous-time recurrent network (CT-RNN); without damping, ODE-RNN or neural ODE.
 
     .. math::
@@ -116,36 +127,51 @@ class CTRNNCell(AbstractHoistedCell):
             return math.inf
         return self.gap.stable_span / self.damping
 
+    def as_form(self) -> CTRNNForm:
+        """Return activation, damping and solver."""
+        return CTRNNForm(self.phi, self.damping, self.gap, self.step_size, self.clip)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return W_x, b, W_h and, if it is trained, s."""
+        N = self.hidden_size
+        W_x, b = read(self, "W_x", N, self.input_size), read(self, "b", N)
+        scale = () if self.s is None else (read(self, "s", N),)
+        return W_x, b, read(self, "W_h", N, N), *scale
+
+    @staticmethod
     def hoist(
-        self,
+        form: CTRNNForm,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
-        """Return the input's share of the argument of phi, the time to cover, and W_h^T."""
-        span = dt if self.step_size is None else torch.full_like(dt, self.substeps * self.step_size)
-        return Hoisted((x @ self.W_x.T + self.b, span), (self.W_h.T,))
+        *tensors: Tensor,
+    ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch 1"]]:
+        """Return the input's share of the argument of phi, and the time to cover."""
+        W_x, b, *_ = tensors
+        length, substeps = form.step_size, form.gap.substeps
+        return x @ W_x.T + b, dt if length is None else torch.full_like(dt, substeps * length)
 
+    @staticmethod
     def advance(
-        self,
+        form: CTRNNForm,
         h: Float[Tensor, "B S"],
-        drive: Float[Tensor, "B S"],
-        span: Float[Tensor, "B 1"],
-        W_h_T: Float[Tensor, "S S"],
+        step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
+        *tensors: Tensor,
     ) -> Float[Tensor, "B S"]:
-        """Integrate over ``span``, holding the input."""
+        """Integrate over the time to cover, holding the input."""
+        (drive, span), (_, _, W_h, *scale) = step, tensors
+        W_h_T = W_h.T
 
         def field(at: Tensor) -> Tensor:
-            f = self.phi(torch.addmm(drive, at, W_h_T))
-            f = f if self.s is None else self.s * f
-            return torch.sub(f, at, alpha=self.damping) if self.damping else f
+            f = form.phi(torch.addmm(drive, at, W_h_T))
+            f = scale[0] * f if scale else f
+            return torch.sub(f, at, alpha=form.damping) if form.damping else f
 
-        if self.clip is None:
-            return self.gap.integrate(field, h, span)
-        tableau, substeps = TABLEAUS[self.solver], self.substeps
+        if form.clip is None:
+            return form.gap.integrate(field, h, span)
+        tableau, substeps = TABLEAUS[form.gap.solver], form.gap.substeps
         for _ in range(substeps):
             after = integrate(field, h, span / substeps, tableau=tableau, substeps=1)
-            h = after.clamp(-self.clip, self.clip)
+            h = after.clamp(-form.clip, form.clip)
         return h
 
 

@@ -1,7 +1,7 @@
 """The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 from tauflow.wirings import AbstractWiring, as_wiring
 
 from .admissible import project_after_steps
-from .base import AbstractCell
+from .base import AbstractPureCell
 from .initialise import Generator, inverse_softplus_, random_signs_
 
 LTC_VARIANTS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,16 @@ set ``time_scale=0.6``), ``"ncps"`` the PyTorch library of that name, and ``"cfc
 _CLIP = {"w": (1e-5, 1e3), "w_x": (1e-5, 1e3), "g_l": (1e-5, 1e3), "C": (1e-6, 1e3)}
 
 
-class LTCCell(AbstractCell):
+class LTCForm(NamedTuple):
+    """What an LTC is beside its tensors; see the arguments of :class:`LTCCell`."""
+
+    solver: str
+    substeps: int
+    time_scale: float
+    dt_offset: float
+
+
+class LTCCell(AbstractPureCell):
     r"""Liquid time-constant cell, conductance form.
 
     Each synapse from j to i has a maximal conductance w, a slope sigma, a midpoint mu and a
@@ -207,28 +216,68 @@ class LTCCell(AbstractCell):
         """Return the effective value of one of the constrained parameters."""
         return raw if self.constraint == "clip" else F.softplus(raw)
 
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    def as_form(self) -> LTCForm:
+        """Return solver and scale of time."""
+        return LTCForm(self.solver, self.substeps, self.time_scale, self.dt_offset)
+
+    def tensors(self, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+        """Return weights (4, D, N) and (4, N, N), leak (2, N), C (N,), and the input's map.
+
+        Weights are sigma, mu, w and E of every synapse, w being 0 where there is none; leak is
+        g_l V_l and g_l, with epsilon added for the fused solver.
+
+        Args:
+            dtype: to compute them in, if not their own.
+        """
+
+        def own(*parameters: Tensor | None) -> list[Tensor]:
+            present = [parameter for parameter in parameters if parameter is not None]
+            return present if dtype is None else [parameter.to(dtype) for parameter in present]
+
+        w_x, mu_x, sigma_x, E_x = own(self.w_x, self.mu_x, self.sigma_x, self.E_x)
+        w, mu, sigma, E = own(self.w, self.mu, self.sigma, self.E)
+        g_l, V_l, C = own(self.g_l, self.V_l, self.C)
+        g_l = self.positive(g_l)
+        held = g_l + self.epsilon if self.solver == "fused" else g_l
+        return (
+            torch.stack((sigma_x, mu_x, self.positive(w_x) * self.synapses_x, E_x)),
+            torch.stack((sigma, mu, self.positive(w) * self.synapses, E)),
+            torch.stack((g_l * V_l, held)),
+            self.positive(C),
+            *own(self.a_in, self.b_in),
+        )
+
+    @staticmethod
+    def hoist(
+        form: LTCForm,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        *tensors: Tensor,
+    ) -> tuple[Float[Tensor, "*batch I"], Float[Tensor, "*batch 1"]]:
+        """Return the mapped input, and the time to cover."""
+        return _mapped(x, *tensors[4:]), form.time_scale * dt + form.dt_offset
+
+    @staticmethod
+    def advance(
+        form: LTCForm,
+        h: Float[Tensor, "B S"],
+        step: tuple[Float[Tensor, "B I"], Float[Tensor, "B 1"]],
+        *tensors: Tensor,
     ) -> Float[Tensor, "B S"]:
-        """Advance the potentials by ``dt``, holding ``x``."""
-        u = _mapped(x, self.a_in, self.b_in)
-        w_x = self.positive(self.w_x) * self.synapses_x
-        w = self.positive(self.w) * self.synapses
-        g_l, C = self.positive(self.g_l), self.positive(self.C)
+        """Advance the potentials over the time to cover, holding the input."""
+        (u, gap), (weights_x, weights, leak, C, *_) = step, tensors
         # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = synaptic(u, w_x, self.mu_x, self.sigma_x, self.E_x)
-        drive_x = drive_x + g_l * self.V_l
-        conductance_x = conductance_x + g_l
-        if self.solver == "fused":
-            conductance_x = conductance_x + self.epsilon
+        drive_x, conductance_x = (
+            sent + own for sent, own in zip(synaptic(u, *weights_x), leak, strict=True)
+        )
+        recurrent = weights.unbind()
 
         def terms(v: Tensor) -> tuple[Tensor, Tensor]:
-            drive, conductance = synaptic(v, w, self.mu, self.sigma, self.E)
+            drive, conductance = synaptic(v, *recurrent)
             return drive_x + drive, conductance_x + conductance
 
-        gap = self.time_scale * dt + self.dt_offset
         return integrate_semilinear(
-            terms, h, gap, solver=self.solver, substeps=self.substeps, capacity=C
+            terms, h, gap, solver=form.solver, substeps=form.substeps, capacity=C
         )
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch M"]:
@@ -236,7 +285,7 @@ class LTCCell(AbstractCell):
         return _mapped(h[..., : self.output_size], self.a_out, self.b_out)
 
 
-def synaptic(z: Tensor, w: Tensor, mu: Tensor, sigma: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+def synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)
@@ -248,6 +297,6 @@ def _map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Param
     return slope, offset
 
 
-def _mapped(z: Tensor, slope: Tensor | None, offset: Tensor | None) -> Tensor:
+def _mapped(z: Tensor, slope: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
     z = z if slope is None else z * slope
     return z if offset is None else z + offset

@@ -1,7 +1,7 @@
 """The liquid time-constant cell as Algorithm 1 of the AAAI paper writes it."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,11 +12,19 @@ from tauflow.checks import at_least, one_of
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
 
 from .activations import Activation, activation
-from .base import AbstractCell
+from .base import AbstractPureCell
 from .initialise import Generator, inverse_softplus_
 
 
-class NeuronalLTCCell(AbstractCell):
+class NeuronalForm(NamedTuple):
+    """What a neuronal LTC is beside its tensors; see :class:`NeuronalLTCCell`."""
+
+    phi: Activation
+    solver: str
+    substeps: int
+
+
+class NeuronalLTCCell(AbstractPureCell):
     r"""Liquid time-constant cell, neuronal form.
 
     .. math::
@@ -89,18 +97,40 @@ class NeuronalLTCCell(AbstractCell):
         fastest = 1.0 + 1.0 / float(self.tau.min())
         return TABLEAUS[self.solver].interval * self.substeps / fastest
 
-    def step(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+    def as_form(self) -> NeuronalForm:
+        """Return activation and solver."""
+        return NeuronalForm(self.phi, self.solver, self.substeps)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return W_x, b, W_h, A and 1 / tau."""
+        return self.W_x, self.b, self.W_h, self.A, 1 / self.tau
+
+    @staticmethod
+    def hoist(
+        form: NeuronalForm,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        *tensors: Tensor,
+    ) -> tuple[Float[Tensor, "*batch N"], Float[Tensor, "*batch 1"]]:
+        """Return the input's share of the argument of phi, and the gap (in the unit of tau)."""
+        W_x, b, *_ = tensors
+        return x @ W_x.T + b, dt
+
+    @staticmethod
+    def advance(
+        form: NeuronalForm,
+        h: Float[Tensor, "B S"],
+        step: tuple[Float[Tensor, "B S"], Float[Tensor, "B 1"]],
+        *tensors: Tensor,
     ) -> Float[Tensor, "B S"]:
-        """Advance the state by ``dt`` (in the unit of tau), holding ``x``."""
-        drive = x @ self.W_x.T + self.b
-        leak = 1 / self.tau
+        """Advance the state over the gap, holding the input."""
+        (drive, dt), (_, _, W_h, A, leak) = step, tensors
 
         def terms(h: Tensor) -> tuple[Tensor, Tensor]:
-            f = self.phi(drive + h @ self.W_h.T)
-            return f * self.A, leak + f
+            f = form.phi(drive + h @ W_h.T)
+            return f * A, leak + f
 
-        return integrate_semilinear(terms, h, dt, solver=self.solver, substeps=self.substeps)
+        return integrate_semilinear(terms, h, dt, solver=form.solver, substeps=form.substeps)
 
 
 _activation = activation  # the constructor's argument of the same name hides it

@@ -1,16 +1,18 @@
 """A gated memory beside a continuous-time cell: CfC-mmRNN and its kin."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tauflow.checks import finite, one_of
 from tauflow.wirings import AbstractWiring
 
 from .base import AbstractCell
 from .cfc import CfCCell
+from .cfc_heads import ClosedForm, closed_form_step
 from .gated import lstm_update, shift_forget_gate
 from .initialise import Generator
 from .ltc import LTCCell
@@ -18,6 +20,18 @@ from .options import refuse_unknown_options
 from .wired_cfc import WiredCfCCell
 
 CORES: dict[str, type[AbstractCell]] = {"cfc": CfCCell, "wired-cfc": WiredCfCCell, "ltc": LTCCell}
+
+
+class MixedForm(NamedTuple):
+    """What a memory and a closed-form core are beside their tensors.
+
+    Args:
+        core: the core's form.
+        reads_state: whether the core reads [u; v], rather than [x; u].
+    """
+
+    core: ClosedForm
+    reads_state: bool
 
 
 class MixedMemoryCell(AbstractCell):
@@ -106,6 +120,26 @@ class MixedMemoryCell(AbstractCell):
         b = shift_forget_gate(self.b, self.forget_bias)
         c, u = lstm_update(x @ self.W_x.T + v @ self.W_h.T + b, c)
         v = self.core.step(u, v, dt) if self.form == "input" else self.core.step(x, u, dt)
+        return torch.cat([v, c], dim=-1)
+
+    def as_form(self) -> "MixedForm":
+        """Return the form of a cell whose core is a :class:`CfCCell`."""
+        return MixedForm(cast(CfCCell, self.core).as_form(), self.form == "input")
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the core's tensors, W_x, W_h and the gates' bias."""
+        core = cast(CfCCell, self.core).tensors()
+        return *core, self.W_x, self.W_h, shift_forget_gate(self.b, self.forget_bias)
+
+    @staticmethod
+    def advance(
+        form: "MixedForm", h: Tensor, step: tuple[Tensor, Tensor], *tensors: Tensor
+    ) -> Tensor:
+        """Return [v; c] after one step of a closed-form core."""
+        (x, dt), (*core, W_x, W_h, b), (v, c) = step, tensors, h.chunk(2, dim=-1)
+        c, u = lstm_update(F.linear(x, W_x, b) + F.linear(v, W_h), c)
+        read = [u, v] if form.reads_state else [x, u]
+        v = closed_form_step(form.core, torch.cat(read, dim=-1), dt, *core)
         return torch.cat([v, c], dim=-1)
 
     def stable_gap(self) -> float:

@@ -1,17 +1,18 @@
 """ODE-LSTM: a gated memory whose output state flows in continuous time."""
 
 import math
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import finite, one_of
 from tauflow.solvers import GapSolver
 
-from .base import AbstractHoistedCell, Hoisted
-from .ct_rnn import CTRNNCell
+from .base import AbstractPureCell
+from .ct_rnn import CTRNNCell, CTRNNForm
 from .gated import lstm_update, shift_forget_gate
 from .initialise import Generator, torch_uniform_
 
@@ -25,7 +26,20 @@ class _Defaults(NamedTuple):
 _FORMS = {"tensorflow": _Defaults("euler", 4, 3.0), "torch": _Defaults("rk4", 3, 0.0)}
 
 
-class ODELSTMCell(AbstractHoistedCell):
+class ODELSTMForm(NamedTuple):
+    """What an ODE-LSTM is beside its tensors.
+
+    Args:
+        flow: the flow's form.
+        follow: steps the flow with an input, as :meth:`CTRNNCell.advance` does; ``None`` where the
+            flow has two layers and no input.
+    """
+
+    flow: CTRNNForm
+    follow: Callable[..., Tensor] | None
+
+
+class ODELSTMCell(AbstractPureCell):
     r"""ODE-LSTM: an LSTM memory c, untouched by time, and an output state h that flows.
 
     With i, f, g, o the four blocks of W_x x + W_h h + b:
@@ -131,38 +145,50 @@ class ODELSTMCell(AbstractHoistedCell):
         """Return that of the flow; the field of the second form is bounded."""
         return self.flow.stable_gap() if self.form == "tensorflow" else math.inf
 
+    def as_form(self) -> ODELSTMForm:
+        """Return which of the published forms it is, and its flow, which that may step itself."""
+        if self.form == "tensorflow":
+            return ODELSTMForm(self.flow.as_form(), self.flow.advance)
+        return ODELSTMForm(CTRNNForm(torch.tanh, 0.0, self.gap, None, None), None)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return W_x, the gates' biases and W_h, then the flow's tensors or W_1, b_1, W_2, b_2."""
+        b = self.b + self.b_h if self.form == "torch" else self.b
+        own = self.W_x, shift_forget_gate(b, self.forget_bias), self.W_h
+        if self.form == "tensorflow":
+            return *own, *self.flow.tensors()
+        return *own, self.W_1, self.b_1, self.W_2, self.b_2
+
+    @staticmethod
     def hoist(
-        self,
+        form: ODELSTMForm,
         x: Float[Tensor, "*batch I"],
         dt: Float[Tensor, "*batch 1"],
-        observed: Bool[Tensor, "*batch I"] | None = None,
-    ) -> Hoisted:
-        """Return the gates' share of the input, the gap, and the transposed recurrent weights."""
-        b = self.b + self.b_h if self.form == "torch" else self.b
-        gates = x @ self.W_x.T + shift_forget_gate(b, self.forget_bias)
-        first, second = (
-            (self.W_1, self.W_2) if self.form == "torch" else (self.flow.W_x, self.flow.W_h)
-        )
-        return Hoisted((gates, dt), (self.W_h.T, first.T, second.T))
+        *tensors: Tensor,
+    ) -> tuple[Float[Tensor, "*batch G"], Float[Tensor, "*batch 1"]]:
+        """Return the gates' share of the input, and the gap."""
+        W_x, b, *_ = tensors
+        return x @ W_x.T + b, dt
 
+    @staticmethod
     def advance(
-        self,
+        form: ODELSTMForm,
         h: Float[Tensor, "B S"],
-        gates: Float[Tensor, "B G"],
-        dt: Float[Tensor, "B 1"],
-        W_h_T: Float[Tensor, "N G"],
-        first_T: Float[Tensor, "N N"],
-        second_T: Float[Tensor, "N N"],
+        step: tuple[Float[Tensor, "B G"], Float[Tensor, "B 1"]],
+        *tensors: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after ``dt``, given the new input."""
-        h, c = h.split(self.hidden_size, dim=-1)
-        c, u = lstm_update(torch.addmm(gates, h, W_h_T), c)
-        if self.form == "tensorflow":
-            h = self.flow.advance(h, torch.addmm(self.flow.b, u, first_T), dt, second_T)
+        (gates, dt), (_, _, W_h, *flow) = step, tensors
+        h, c = h.chunk(2, dim=-1)
+        c, u = lstm_update(torch.addmm(gates, h, W_h.T), c)
+        if form.follow is not None:
+            W_u, b_u, *_ = flow
+            h = form.follow(form.flow, h, (torch.addmm(b_u, u, W_u.T), dt), *flow)
             return torch.cat([h, c], dim=-1)
+        W_1, b_1, W_2, b_2 = flow
 
         def field(at: Tensor) -> Tensor:
-            return torch.addmm(self.b_2, torch.tanh(torch.addmm(self.b_1, at, first_T)), second_T)
+            return torch.addmm(b_2, torch.tanh(torch.addmm(b_1, at, W_1.T)), W_2.T)
 
-        h = self.gap.integrate(field, u, dt)
+        h = form.flow.gap.integrate(field, u, dt)
         return torch.cat([h, c], dim=-1)

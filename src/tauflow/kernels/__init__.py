@@ -1,9 +1,8 @@
 """Fused twins of some cells, and the rule that picks one."""
 
-from .catalog import BACKENDS, KERNELS
-from .memory import release_memory
-from .pick import pick
-from .spec import KernelCall, KernelSpec
+from .catalog import BACKENDS, KERNELS, pick
+from .engine.program import KernelCall, KernelSpec
+from .engine.workspace import release_memory
 from .stream import StepEngine, engine_of
 
 __all__ = [

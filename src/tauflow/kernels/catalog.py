@@ -1,4 +1,4 @@
-"""Every fused kernel, one row each, in order of preference."""
+"""Every fused kernel, one row each, in order of preference; and which serves a call."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,34 +12,36 @@ from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
+from tauflow.errors import BackendError
 
-from .cfc import cfc_limits, run_cfc
-from .flow import ct_rnn_limits, run_ct_rnn
-from .guard import guarded, unchanged
-from .ltc import ltc_limits, run_ltc
-from .ltc_neuronal import neuronal_limits, run_neuronal
-from .mixed_memory import mixed_limits, run_mixed
-from .ode_lstm import ode_lstm_limits, run_ode_lstm
-from .spec import KernelCall, KernelSpec, Run
-from .torch_cfc import run_torch_cfc, run_torch_wired, torch_cfc_limits, torch_wired_limits
-from .torch_gated import gated_limits, lstm_limits, run_elman, run_gru, run_lstm
-from .torch_ltc import run_torch_ltc, torch_ltc_limits
-from .triton_cfc import (
+from .closed_form.programs import (
+    numba_limits,
+    run_cfc,
+    run_mixed,
+    run_torch_cfc,
+    run_torch_wired,
     run_triton_cfc,
-    run_triton_cfc_stepped,
-    triton_cfc_limits,
+    run_triton_stepped,
+    run_triton_wired,
+    run_wired,
+    torch_limits,
+    triton_limits,
     triton_stepped_limits,
 )
-from .triton_flow import run_triton_flow, triton_flow_limits
-from .triton_ltc import run_triton_ltc, triton_ltc_limits
-from .triton_mixed import (
-    run_triton_mixed,
-    run_triton_mixed_stepped,
-    triton_mixed_limits,
-    triton_mixed_stepped_limits,
+from .engine.program import KernelCall, KernelSpec, Run
+from .flow.programs import (
+    ct_rnn_limits,
+    neuronal_limits,
+    ode_lstm_limits,
+    run_ct_rnn,
+    run_neuronal,
+    run_ode_lstm,
+    triton_flow_limits,
 )
-from .triton_wired import run_triton_wired, triton_wired_limits
-from .wired_cfc import run_wired, wired_limits
+from .flow.triton_program import run_triton_flow
+from .guard import guarded, unchanged
+from .native import gated_limits, lstm_limits, run_elman, run_gru, run_lstm
+from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 
 
 def _triton(
@@ -54,21 +56,20 @@ _ROWS = (
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
     _triton(LTCCell, triton_ltc_limits, run_triton_ltc),
-    KernelSpec(LTCCell, "torch", torch_ltc_limits, run_torch_ltc, rtol=1e-5, atol=1e-5),
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),
-    KernelSpec(CfCCell, "numba", cfc_limits, run_cfc, rtol=1e-5, atol=1e-5),
-    _triton(CfCCell, triton_cfc_limits, run_triton_cfc),
-    _triton(CfCCell, triton_stepped_limits, run_triton_cfc_stepped),
-    KernelSpec(CfCCell, "torch", torch_cfc_limits, run_torch_cfc, rtol=1e-5, atol=1e-5),
-    KernelSpec(MixedMemoryCell, "numba", mixed_limits, run_mixed, rtol=1e-5, atol=1e-5),
-    _triton(MixedMemoryCell, triton_mixed_limits, run_triton_mixed),
-    _triton(MixedMemoryCell, triton_mixed_stepped_limits, run_triton_mixed_stepped),
+    KernelSpec(CfCCell, "numba", numba_limits, run_cfc, rtol=1e-5, atol=1e-5),
+    _triton(CfCCell, triton_limits, run_triton_cfc),
+    _triton(CfCCell, triton_stepped_limits, run_triton_stepped),
+    KernelSpec(CfCCell, "torch", torch_limits, run_torch_cfc, rtol=1e-5, atol=1e-5),
+    KernelSpec(MixedMemoryCell, "numba", numba_limits, run_mixed, rtol=1e-5, atol=1e-5),
+    _triton(MixedMemoryCell, triton_limits, run_triton_cfc),
+    _triton(MixedMemoryCell, triton_stepped_limits, run_triton_stepped),
     KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_ct_rnn, rtol=1e-5, atol=1e-5),
     _triton(CTRNNCell, triton_flow_limits, run_triton_flow),
     KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_ode_lstm, rtol=1e-5, atol=1e-5),
-    KernelSpec(WiredCfCCell, "numba", wired_limits, run_wired, rtol=1e-5, atol=1e-5),
-    _triton(WiredCfCCell, triton_wired_limits, run_triton_wired),
-    KernelSpec(WiredCfCCell, "torch", torch_wired_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
+    KernelSpec(WiredCfCCell, "numba", numba_limits, run_wired, rtol=1e-5, atol=1e-5),
+    _triton(WiredCfCCell, triton_stepped_limits, run_triton_wired),
+    KernelSpec(WiredCfCCell, "torch", torch_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
 )
 
 KERNELS: tuple[KernelSpec, ...] = tuple(
@@ -82,3 +83,36 @@ BACKENDS: tuple[str, ...] = (
     *dict.fromkeys(row.backend for row in KERNELS),
 )
 """Names accepted by ``backend=``."""
+
+
+def pick(call: KernelCall, backend: str) -> KernelSpec | None:
+    """Return the row that serves the call, or ``None`` for the reference loop.
+
+    ``"auto"`` takes the first row for the call's device without an objection. A backend asked for
+    by name is never swapped for another.
+
+    Args:
+        call: the run at hand.
+        backend: ``"auto"``, ``"reference"`` or a backend of the kernel catalog.
+
+    Raises:
+        BackendError: the backend asked for by name cannot serve the call.
+    """
+    if backend == "reference":
+        return None
+    rows = [row for row in KERNELS if row.cell is type(call.cell)]
+    if backend == "auto":
+        fits = [row for row in rows if row.device in (None, call.x.device.type)]
+        return next((row for row in fits if row.why_not(call) is None), None)
+    reasons = []
+    for row in rows:
+        if row.backend == backend:
+            reason = row.why_not(call)
+            if reason is None:
+                return row
+            reasons.append(reason)
+    why = "; ".join(reasons) or f"it has no kernel for {type(call.cell).__name__}"
+    raise BackendError(
+        f"backend {backend!r} cannot serve this call: {why}. "
+        "Use backend='auto' to let tauflow choose, or backend='reference'."
+    )

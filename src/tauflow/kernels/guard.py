@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tauflow.cells.base import AbstractCell
@@ -13,7 +13,8 @@ from tauflow.cells.catalog import MODELS
 from tauflow.checks import shape_error
 from tauflow.errors import BackendError, DtypeError
 
-from .spec import KernelCall, KernelSpec, Run
+from .engine.program import KernelCall, KernelSpec, Run
+from .engine.torch_state import is_traced
 
 
 def changed(cell: AbstractCell) -> str | None:
@@ -23,14 +24,9 @@ def changed(cell: AbstractCell) -> str | None:
         ShapeError, ArgumentError: not even the cell's own step may; see
             :func:`tauflow.cells.built.changes`.
     """
-    if _is_traced():
+    if is_traced():
         return None  # operations look at shapes by themselves, and a trace is to hold no look
     return changes(cell)
-
-
-def _is_traced() -> bool:
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    return torch.compiler.is_compiling() or tracing
 
 
 def check_call(call: KernelCall) -> None:
@@ -61,25 +57,12 @@ def _expect(where: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> No
         raise shape_error(where, name, tensor, str(shape), "It goes with x, (B, T, I).")
 
 
-def read(module: nn.Module, name: str, *shape: int) -> Tensor:
-    """Return a parameter of a part, which a parametrisation may compute anew at every access.
-
-    Raises:
-        ShapeError: what it computes has another shape.
-    """
-    tensor: Tensor = getattr(module, name)
-    if tensor.shape != shape:
-        kind = type_before_parametrizations(module).__name__
-        raise shape_error(kind, name, tensor, str(shape), "Its parametrization computes another.")
-    return tensor
-
-
 def guarded(run: Run, backend: str) -> Run:
     """Return a kernel that looks at its call first, whoever calls it."""
 
     @wraps(run)
     def checked(call: KernelCall) -> tuple[Tensor, Tensor]:
-        if not _is_traced():
+        if not is_traced():
             reason = changed(call.cell) or _unlike(call, backend)
             if reason is not None:
                 raise BackendError(
@@ -106,7 +89,7 @@ def run_picked(row: KernelSpec, call: KernelCall) -> tuple[Tensor, Tensor]:
 
     Its cell has been looked at, and is not looked at twice.
     """
-    if not _is_traced():
+    if not is_traced():
         check_call(call)
     run: Run = getattr(row.run, "__wrapped__", row.run)
     return run(call)
@@ -130,7 +113,7 @@ def check_own(call: KernelCall) -> None:
     A model must not depend on which backend runs it. What a user's own cell does with its
     parameters is its own affair; no kernel reads them.
     """
-    if _is_traced():
+    if is_traced():
         return
     if type_before_parametrizations(call.cell) in _OWN:
         changes(call.cell)

@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tauflow.cells.base import AbstractCell, AbstractHoistedCell
+from tauflow.cells.base import AbstractCell, AbstractHoistedCell, AbstractPureCell
 from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
+from tauflow.kernels.engine.program import under_transform
 from tauflow.kernels.guard import check_own, run_picked
-from tauflow.kernels.spec import under_transform
 
 
 def unroll(
@@ -77,7 +77,7 @@ def reference_loop(
     """
     check_own(call)
     h, states = call.h, []
-    advance = _advance_hoisted(call) if isinstance(call.cell, AbstractHoistedCell) else _step(call)
+    advance = _advance(call)
     for step in range(call.x.shape[1]):
         after = advance(h, step)
         if after.shape != h.shape:
@@ -93,16 +93,34 @@ def reference_loop(
     return call.cell.readout(torch.stack(states, dim=1)), h
 
 
-def _step(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
+def _advance(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
+    """Return the step; what the state does not touch is computed for all steps at once.
+
+    A step that a user wrote, for a class or for one cell, is called as it is.
+    """
+    cell = call.cell
+    if "step" not in vars(cell):
+        if type(cell).step is AbstractPureCell.step:
+            return _advance_pure(call)
+        if type(cell).step is AbstractHoistedCell.step:
+            return _advance_hoisted(call)
+
     def advance(h: Tensor, step: int) -> Tensor:
         features = () if call.observed is None else (call.observed[:, step],)
-        return call.cell.step(call.x[:, step], h, call.dt[:, step], *features)
+        return cell.step(call.x[:, step], h, call.dt[:, step], *features)
 
     return advance
 
 
+def _advance_pure(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
+    cell = call.cell
+    assert isinstance(cell, AbstractPureCell)
+    form, tensors = cell.as_form(), cell.tensors()
+    x, dt = (part.unbind(1) for part in cell.hoist(form, call.x, call.dt, *tensors))
+    return lambda h, step: cell.advance(form, h, (x[step], dt[step]), *tensors)
+
+
 def _advance_hoisted(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
-    """Compute what the state does not touch for all steps at once; return the rest of the step."""
     cell = call.cell
     assert isinstance(cell, AbstractHoistedCell)
     features = () if call.observed is None else (call.observed,)

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tauflow.kernels import kernel_cache
-from tauflow.kernels.numba_math import kernel
+from tauflow.kernels.cpu import cache as kernel_cache
+from tauflow.kernels.cpu.jit import kernel
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tauflow.cells import LTCCell
-from tauflow.kernels.ltc_layout import LANES, layout_of
+from tauflow.kernels.synapses.layout import LANES, layout_of
 from tauflow.wirings import AutoNCP, RandomSparse
 
 
@@ -41,7 +41,7 @@ def test_both_orders_hold_every_synapse_once(wiring, name):
     assert sorted((source, target) for target, source in forward) == existing
     by_source = torch.cat([torch.arange(S * N), torch.tensor([-1])])[layout.backward_index]
     assert [divmod(i, N) for i in by_source.tolist() if i >= 0] == backward
-    by_target = torch.cat([by_source, torch.tensor([-1])])[layout.to_forward]
+    by_target = torch.cat([torch.arange(S * N), torch.tensor([-1])])[layout.forward_index]
     assert [divmod(i, N)[::-1] for i in by_target.tolist() if i >= 0] == forward
 
 

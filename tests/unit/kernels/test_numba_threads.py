@@ -11,9 +11,12 @@ import torch
 
 pytest.importorskip("numba")
 
-from tauflow.kernels import kernel_cache, numba_math, numba_threads
-from tauflow.kernels.numba_math import announce, kernel, sigmoid, sources_digest
-from tauflow.kernels.numba_threads import run_slices, slice_count
+from tauflow.kernels.cpu import binding as numba_threads
+from tauflow.kernels.cpu import cache as kernel_cache
+from tauflow.kernels.cpu import jit
+from tauflow.kernels.cpu.binding import run_slices, slice_count
+from tauflow.kernels.cpu.jit import announce, kernel, sources_digest
+from tauflow.kernels.cpu.math import sigmoid
 
 
 @kernel
@@ -142,16 +145,25 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog):
 
 
 def test_the_cache_knows_every_file_that_kernels_are_made_of(tmp_path):
-    files = [tmp_path / name for name in ("numba_a.py", "cfc_arrays.py", "activation_codes.py")]
-    for path in files:
-        path.write_text("x = 1\n")
-    found = {sources_digest(tmp_path)}
-    for path in files:
-        path.write_text("x = 2\n")
-        found.add(sources_digest(tmp_path))
-    assert len(found) == 1 + len(files)
+    folders = [tmp_path / name for name in ("own", "cpu", "engine", "other")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "a.py").write_text("x = 1\n")
+    found = {sources_digest(*folders)}
+    for folder in folders:
+        (folder / "a.py").write_text("x = 2\n")
+        sources_digest.cache_clear()
+        found.add(sources_digest(*folders))
+    assert len(found) == 1 + len(folders)
+    sources_digest.cache_clear()
 
+
+def test_a_kernel_is_named_by_its_folder_and_those_it_calls():
     def quadruple(x):
         return 4 * x
 
-    assert sources_digest(Path(numba_math.__file__).parent) in kernel(quadruple)._cache._sources
+    kernels = Path(jit.__file__).parents[1]
+    shared = Path(__file__).parent, kernels / "cpu", kernels / "engine"
+    assert sources_digest(*shared) in kernel(quadruple)._cache._sources
+    called = kernel(of=("flow",))(quadruple)._cache._sources
+    assert sources_digest(*shared, kernels / "flow") in called

@@ -7,7 +7,7 @@ import torch
 
 import tauflow
 from tauflow.errors import BackendError
-from tauflow.kernels import processor, torch_gated
+from tauflow.kernels import native
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -19,11 +19,11 @@ def unable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refuse(*arguments):
         raise RuntimeError("could not create a primitive descriptor")
 
-    monkeypatch.setattr(processor, "_run_whole", refuse)
-    monkeypatch.setattr(processor, "_run_layer", refuse)
-    processor._serves.cache_clear()
+    monkeypatch.setattr(native, "_run_whole", refuse)
+    monkeypatch.setattr(native, "_run_layer", refuse)
+    native._serves.cache_clear()
     yield
-    processor._serves.cache_clear()
+    native._serves.cache_clear()
 
 
 def lstm(dtype=torch.float32, **options):
@@ -107,14 +107,14 @@ def test_it_compiles_in_half_precision(dtype, mixed):
 
 def test_what_surrounds_a_call_does_not_change_the_answer():
     """Nor is it asked twice."""
-    processor._serves.cache_clear()
+    native._serves.cache_clear()
     question = {"traced": False, "learns": False, "keeps": True}
-    plain = processor.lstm_objection(torch.bfloat16, **question)
-    processor._serves.cache_clear()
+    plain = native.lstm_objection(torch.bfloat16, **question)
+    native._serves.cache_clear()
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.float16), torch.inference_mode():
-        assert processor.lstm_objection(torch.bfloat16, **question) == plain
-    processor.lstm_objection(torch.bfloat16, **question)
-    assert processor._serves.cache_info().misses == 1
+        assert native.lstm_objection(torch.bfloat16, **question) == plain
+    native.lstm_objection(torch.bfloat16, **question)
+    assert native._serves.cache_info().misses == 1
 
 
 def test_float64_keeps_its_digits_under_autocast():
@@ -135,12 +135,12 @@ def test_torch_is_asked_about_the_dtype_it_computes_in(monkeypatch):
         seen.append(x.dtype)
         return real(x, *arguments)
 
-    monkeypatch.setattr(torch_gated.torch, "lstm", spy)
+    monkeypatch.setattr(native.torch, "lstm", spy)
     rnn, x = lstm(backend="torch")
     rnn(x)
     assert seen.pop() is torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        if processor.lstm_objection(torch.bfloat16, traced=False, learns=True, keeps=True):
+        if native.lstm_objection(torch.bfloat16, traced=False, learns=True, keeps=True):
             pytest.skip(reason="this processor has no fused LSTM in bfloat16")
         rnn(x)
     assert seen.pop() is torch.bfloat16

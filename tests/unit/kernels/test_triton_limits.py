@@ -9,14 +9,14 @@ from torch.func import vmap
 import tauflow
 from tauflow.cells import CfCCell, LTCCell
 from tauflow.errors import BackendError
-from tauflow.kernels import KERNELS, KernelCall, pick, triton_limits
-from tauflow.kernels.triton_cfc_plan import CorePlan, precision_of
-from tauflow.kernels.triton_limits import batch_tile, power_of_two
-from tauflow.kernels.triton_ltc_plan import StepPlan, chunks_of
+from tauflow.kernels import KERNELS, KernelCall, pick
+from tauflow.kernels.engine import needs
+from tauflow.kernels.gpu.plan import CorePlan, batch_tile, power_of_two, precision_of
+from tauflow.kernels.synapses.triton_plan import StepPlan, chunks_of
 
 CELLS = [row.cell for row in KERNELS if row.backend == "triton"]
 HERE = pytest.mark.skipif(
-    not triton_limits.INTERPRETED or not triton_limits._RELEASE,
+    not needs.INTERPRETED or not needs._RELEASE,
     reason="needs triton and TRITON_INTERPRET=1",
 )
 
@@ -90,8 +90,8 @@ def test_transforms_are_refused():
     ],
 )
 def test_surroundings_that_are_refused(name, value, reason, monkeypatch):
-    monkeypatch.setattr(triton_limits, "_RELEASE", (3, 9))
-    monkeypatch.setattr(triton_limits, name, value)
+    monkeypatch.setattr(needs, "_RELEASE", (3, 9))
+    monkeypatch.setattr(needs, name, value)
     with pytest.raises(BackendError, match=reason):
         pick(call(LTCCell), "triton")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.kernels import workspace
+from tauflow.kernels.engine import workspace
 
 LARGE = workspace._LEAST_BYTES // 4
 

@@ -1,0 +1,1 @@
+"""Closed-form cells: CfC, on a wiring, beside a memory."""

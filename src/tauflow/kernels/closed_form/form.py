@@ -1,0 +1,308 @@
+"""What the kernels of the closed-form cells read and write.
+
+Axes: T time, B batch, N neurons, U units of a backbone layer, L backbone layers, R width of what
+the first layer reads at every step, F width of the first layer, K heads (4, or 1 in the pure form).
+The first layer is the heads themselves if L is 0. Everything but outputs, gaps and masks is stored
+with time first, so that a step of a slice of the batch is one block of memory.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tauflow.cells.cfc_heads import MODES, ClosedForm, ClosedFormTensors
+from tauflow.cells.mixed_memory import MixedForm
+from tauflow.kernels.cpu.binding import as_array, written
+from tauflow.kernels.engine.activations import IDENTITY, Phi, code_of
+
+Array = Any  # numpy arrays of float32, which numba types by itself
+
+DEFAULT, NO_GATE, PURE = range(len(MODES))
+
+
+class Code(NamedTuple):
+    """A closed form in numbers.
+
+    Args:
+        layers: L.
+        outer: activation of the backbone.
+        mode: place in :data:`~tauflow.cells.cfc_heads.MODES`.
+        phi: activation of the two state heads.
+        sign: of the time in the gate.
+        time_bias: whether t_b exists; its place in memory does in any case, and holds t_a.
+    """
+
+    layers: int
+    outer: Phi
+    mode: int
+    phi: Phi
+    sign: np.float32
+    time_bias: bool
+
+    @classmethod
+    def of(cls, form: ClosedForm) -> "Code":
+        """Return a form in numbers."""
+        outer = code_of(form.outer) if form.layers else Phi(IDENTITY)
+        phi = Phi(IDENTITY) if form.pure else code_of(form.phi)
+        assert outer is not None
+        assert phi is not None
+        mode, sign = MODES.index(form.mode), np.float32(form.time_sign)
+        return cls(form.layers, outer, mode, phi, sign, form.time_bias)
+
+
+@cache
+def numbers_of(form: ClosedForm) -> Array:
+    """Return a form's code as an array, which costs Python far less to pass than nested tuples."""
+    layers, outer, mode, phi, sign, time_bias = Code.of(form)
+    return np.array([layers, *outer, mode, *phi, sign, time_bias], np.float32)
+
+
+class Weights(NamedTuple):
+    """Parameters.
+
+    Args:
+        recurrent: (F, R), the columns of the first layer that multiply what changes in the loop.
+        first_bias: (F,).
+        deep: (L - 1, U, U), the other layers of the backbone.
+        deep_bias: (L - 1, U).
+        heads: (K N, U), without t_b (3 N, U); empty if L is 0.
+        heads_bias: (K N,), or (3 N,).
+        rate: (N,), |w_tau| of the pure form.
+        amplitude: (N,), A of the pure form.
+    """
+
+    recurrent: Array
+    first_bias: Array
+    deep: Array
+    deep_bias: Array
+    heads: Array
+    heads_bias: Array
+    rate: Array
+    amplitude: Array
+
+
+class Tape(NamedTuple):
+    """What the layers give, at every step or, where the first axis is 1, at the last one.
+
+    Args:
+        first: (T, B, F), the products with the input beforehand, the first layer's values after.
+        deep: (L - 1, T or 1, B, U), values of the other layers.
+        slopes: (L, T, B, U), slopes of activations that do not show them; else empty.
+        heads: (T or 1, B, K N): phi(g), phi(h), p and t_a, or r of the pure form.
+    """
+
+    first: Array
+    deep: Array
+    slopes: Array
+    heads: Array
+
+
+class Deltas(NamedTuple):
+    """Gradients of the products, before bias and activation.
+
+    Args:
+        first: (T, B, F).
+        deep: (L - 1, T, B, U).
+        heads: (T, B, K N); may be the memory of the tape's.
+        gates: (T, B, 4 N), of a memory; empty without one.
+    """
+
+    first: Array
+    deep: Array
+    heads: Array
+    gates: Array
+
+
+class Run(NamedTuple):
+    """What every step reads beside the weights, and the states.
+
+    Args:
+        dt: (B, T).
+        valid: (B, T) bool; empty if every step is.
+        states: (T + 1 or 2, B, N), the initial one first; the others in turns.
+        out: (B, T, N), receives the states; going back their gradients, or empty.
+    """
+
+    dt: Array
+    valid: Array
+    states: Array
+    out: Array
+
+
+class Carried(NamedTuple):
+    """What the loop back carries from step to step, or adds up.
+
+    Args:
+        h: (B, N), gradient of the last state; becomes that of the first.
+        c: (B, N), the same of a memory; empty without one.
+        gap: (B, T), receives the gradient of the gaps; empty if not wanted.
+        rate: (slices, N), of the pure form's own parameters.
+        amplitude: (slices, N), likewise.
+    """
+
+    h: Array
+    c: Array
+    gap: Array
+    rate: Array
+    amplitude: Array
+
+
+class Memory(NamedTuple):
+    """A memory beside a core; all empty without one.
+
+    Args:
+        recurrent: (4 N, N), the weights W_h of the gates i, f, g, o.
+        bias: (4 N,), b with the constant of the forget gate added.
+        gates: (T, B, 4 N), the products with the input beforehand, i, f, g, o after.
+        c: (T + 1 or 2, B, N), the memory, its initial value first.
+        source: (T or 1, B, R), what the core's first layer reads: [u; v] or u.
+    """
+
+    recurrent: Array
+    bias: Array
+    gates: Array
+    c: Array
+    source: Array
+
+
+def as_weights(parameters: ClosedFormTensors, inputs: int) -> Weights:
+    """Return the parameters as arrays; the first layer's without the columns of ``inputs``."""
+    first, *others = parameters
+    return Weights(as_array(first[:, inputs:]), *(as_array(other) for other in others))
+
+
+def time_first(x: Tensor) -> Tensor:
+    """Return (B, T, I) as (T B, I)."""
+    return x.transpose(0, 1).reshape(-1, x.shape[-1])
+
+
+def batch_first(rows: Tensor, steps: int) -> Tensor:
+    """Return (T B, I) as (B, T, I)."""
+    return rows.view(steps, -1, rows.shape[1]).transpose(0, 1)
+
+
+class CoreMemory(NamedTuple):
+    """Tensors under a :class:`Tape`; ``first`` and ``heads`` are one where L is 0."""
+
+    first: Tensor
+    deep: Tensor
+    slopes: Tensor
+    heads: Tensor
+
+    def tape(self) -> Tape:
+        """Return the arrays."""
+        return Tape(*(written(tensor) for tensor in self))
+
+    @classmethod
+    def of(cls, form: ClosedForm, tensors: Sequence[Tensor]) -> "CoreMemory":
+        """Return the memory whose :meth:`distinct` tensors these are."""
+        first, deep, slopes, *heads = tensors
+        return cls(first, deep, slopes, heads[0] if form.layers else first)
+
+    def distinct(self) -> tuple[Tensor, ...]:
+        """Return the tensors, none of them twice."""
+        return self[: 3 if self.heads is self.first else 4]
+
+
+def core_memory(
+    form: ClosedForm,
+    steps: int,
+    batch: int,
+    parameters: ClosedFormTensors,
+    *,
+    keep: bool,
+    new: Callable[..., Tensor],
+) -> CoreMemory:
+    """Allocate what the loops write, for every step only if ``keep``, by ``new(*shape)``."""
+    kept = steps if keep else 1
+    rows = parameters.heads_bias.shape[0]
+    width = rows if form.pure or form.time_bias else rows // 3 * 4
+    units = parameters.first.shape[0] if form.layers else 0
+    first = new(steps, batch, units or width)
+    slopes = form.layers if keep and not _shows_its_slope(form) else 0
+    return CoreMemory(
+        first,
+        new(max(form.layers - 1, 0), kept, batch, units),
+        new(slopes, kept, batch, units),
+        new(kept, batch, width) if form.layers else first,
+    )
+
+
+class CoreDeltas(NamedTuple):
+    """Tensors under :class:`~tauflow.kernels.cfc_arrays.Deltas`."""
+
+    first: Tensor
+    deep: Tensor
+    heads: Tensor
+
+
+def core_deltas(
+    form: ClosedForm, memory: CoreMemory, new: Callable[..., Tensor], *, in_place: bool = False
+) -> CoreDeltas:
+    """Allocate what the backward loop writes; the heads' in place if the tape is not read again."""
+    heads = memory.heads if in_place else new(*memory.heads.shape)
+    first = new(*memory.first.shape) if form.layers else heads
+    return CoreDeltas(first, new(*memory.deep.shape), heads)
+
+
+def _shows_its_slope(form: ClosedForm) -> bool:
+    return Code.of(form).outer.shows_its_slope
+
+
+def core_gradients(
+    form: ClosedForm,
+    memory: CoreMemory,
+    deltas: CoreDeltas,
+    parameters: ClosedFormTensors,
+    source: list[Tensor],
+) -> list[Tensor | None]:
+    """Return the gradients of the first six :class:`ClosedFormTensors`.
+
+    Args:
+        form: the closed form.
+        memory: what the forward loop wrote.
+        deltas: what the backward loop wrote.
+        parameters: of the core.
+        source: what the first layer read, side by side, (T B, ...) each.
+    """
+    first, heads = (
+        first_rows(deltas, parameters),
+        flat(deltas.heads)[:, : parameters.heads_bias.shape[0]],
+    )
+    to_first = torch.cat([first.T @ part for part in source], dim=1)
+    if not form.layers:
+        return [to_first, None, None, None, None, heads.sum(0)]
+    values = [memory.first, *memory.deep]
+    to_deep = to_deep_bias = None
+    if form.layers > 1:
+        below = zip(deltas.deep, values, strict=False)
+        to_deep = torch.stack([flat(delta).T @ flat(z) for delta, z in below])
+        to_deep_bias = deltas.deep.sum((1, 2))
+    to_heads = heads.T @ flat(values[-1])
+    return [to_first, first.sum(0), to_deep, to_deep_bias, to_heads, heads.sum(0)]
+
+
+def first_rows(core: CoreMemory | CoreDeltas, parameters: ClosedFormTensors) -> Tensor:
+    """Return the products of the first layer, (T B, F), without room left for a missing t_b."""
+    return flat(core.first)[:, : parameters.first.shape[0]]
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return (T, B, F) as (T B, F)."""
+    return tensor.view(-1, tensor.shape[-1])
+
+
+def core_of(form: ClosedForm | MixedForm) -> tuple[ClosedForm, bool, bool]:
+    """Return the core's form, whether a memory stands beside it, and whether it reads the state."""
+    if isinstance(form, MixedForm):
+        return form.core, True, form.reads_state
+    return form, False, False
+
+
+def own_columns(form: ClosedForm | MixedForm, x: Tensor) -> int:
+    """Return how many columns of the first layer read the input itself."""
+    return 0 if isinstance(form, MixedForm) and form.reads_state else x.shape[-1]

@@ -1,0 +1,143 @@
+"""The closed form joined from its heads, one row at a time, and its adjoint: compiled loops."""
+
+# mypy: ignore-errors
+
+from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inlined
+from tauflow.kernels.cpu.math import activate, exp, quadratic_slope, sigmoid
+
+from .form import DEFAULT, PURE
+
+
+@inlined
+def join(code, heads, dt, weights, after):
+    """Write the state after ``dt`` of one row to ``after``, (N,).
+
+    Args:
+        code: a :class:`~tauflow.kernels.closed_form.form.Code`.
+        heads: (K N,), products without bias; become phi(g), phi(h), p and t_a, or r.
+        dt: the gap.
+        weights: see :mod:`tauflow.kernels.closed_form.form`.
+        after: written.
+    """
+    if code.mode == PURE:
+        _pure_form(heads, dt, weights, after)
+    else:
+        _gated_form(code, heads, dt, weights.heads_bias, after)
+
+
+@inlined
+def pull_apart(code, values, dt, weights, gradient, delta, own):
+    """Write the gradients of the products of one row's heads to ``delta``.
+
+    Args:
+        code, dt, weights: as for :func:`join`.
+        values: (K N,), what that left of the heads.
+        gradient: (N,), of the state after the step.
+        delta: (K N,), may be ``values``.
+        own: gradients of rate and amplitude, (N,) each, added to.
+    """
+    if code.mode == PURE:
+        _pure_backward(values, dt, weights, gradient, delta, own)
+    else:
+        _gated_backward(code, values, dt, gradient, delta)
+
+
+@inlined
+def gap_gradient(code, values, dt, weights, gradient):
+    """Return the gradient of one row's gap; to be asked for before :func:`pull_apart`."""
+    if code.mode == PURE:
+        return _pure_gap_gradient(values, gradient, dt, weights.rate, weights.amplitude)
+    n = gradient.size
+    g, h, gate, time = values[:n], values[n : 2 * n], values[2 * n : 3 * n], values[3 * n :]
+    return code.sign * _gated_gap_gradient(g, h, gate, time, gradient, code.mode == DEFAULT)
+
+
+@inlined
+def _pure_form(r, dt, weights, after):
+    """Write A - A exp(-dt (|w_tau| + |r|)) r; ``r`` gets its bias."""
+    bias, rate, amplitude = weights.heads_bias, weights.rate, weights.amplitude
+    for j in range(after.size):
+        value = r[j] + bias[j]
+        decay = exp(-dt * (rate[j] + abs(value)))
+        after[j] = amplitude[j] - amplitude[j] * decay * value
+        r[j] = value
+
+
+@inlined
+def _gated_form(code, heads, dt, bias, after):
+    """Join the four heads; they become phi(g), phi(h), p and t_a."""
+    n = after.size
+    states = heads[: 2 * n]
+    activate(code.phi, states, bias[: 2 * n], states, False)
+    g, h, gate, time = heads[:n], heads[n : 2 * n], heads[2 * n : 3 * n], heads[3 * n :]
+    bias_a, bias_b = bias[2 * n : 3 * n], bias[3 * n :]
+    elapsed = code.sign * dt
+    if code.time_bias:
+        for j in range(n):
+            t_a = gate[j] + bias_a[j]
+            gate[j] = sigmoid(t_a * elapsed + (time[j] + bias_b[j]))
+            time[j] = t_a
+    else:
+        for j in range(n):
+            time[j] = gate[j] + bias_a[j]
+            gate[j] = sigmoid(time[j] * elapsed)
+    blends = code.mode == DEFAULT
+    for j in range(n):
+        p = gate[j]
+        rest = f4(1.0) - p if blends else f4(1.0)
+        after[j] = g[j] * rest + h[j] * p
+
+
+@inlined
+def _pure_backward(r, dt, weights, gradient, delta, own):
+    rate, amplitude = weights.rate, weights.amplitude
+    to_rate, to_amplitude = own
+    for j in range(gradient.size):
+        value, pull = r[j], gradient[j]
+        decay = exp(-dt * (rate[j] + abs(value)))
+        fallen = pull * amplitude[j] * decay
+        to_amplitude[j] += pull * (f4(1.0) - decay * value)
+        to_rate[j] += fallen * value * dt
+        delta[j] = fallen * abs(value) * dt - fallen  # dt |r| alone may be infinite
+
+
+@inlined  # in any order the last two may be infinite before a factor of 0 makes nothing of them
+def _in_order(pull, factor, first, second):
+    return pull * factor * first * second
+
+
+@inlined(math=FAST_SUMS)
+def _pure_gap_gradient(r, gradient, dt, rate, amplitude):
+    total = f4(0.0)
+    for j in range(gradient.size):
+        speed = rate[j] + abs(r[j])
+        total += _in_order(gradient[j] * amplitude[j], exp(-dt * speed), r[j], speed)
+    return total
+
+
+@inlined
+def _gated_backward(code, values, dt, gradient, delta):
+    n = gradient.size
+    elapsed, blends, phi = code.sign * dt, code.mode == DEFAULT, code.phi
+    g, h, gate = values[:n], values[n : 2 * n], values[2 * n : 3 * n]
+    to_g, to_h, to_a, to_b = delta[:n], delta[n : 2 * n], delta[2 * n : 3 * n], delta[3 * n :]
+    for j in range(n):
+        left, right, p, pull = g[j], h[j], gate[j], gradient[j]
+        # chosen, not multiplied: 0 times an infinite value would be NaN
+        apart = right - left if blends else right
+        rest = f4(1.0) - p if blends else f4(1.0)
+        turn = pull * apart * (p - p * p)
+        to_g[j] = pull * rest * quadratic_slope(phi, left)
+        to_h[j] = pull * p * quadratic_slope(phi, right)
+        to_a[j] = turn * elapsed
+        to_b[j] = turn
+
+
+@inlined(math=FAST_SUMS)
+def _gated_gap_gradient(g, h, gate, time, gradient, blends):
+    total = f4(0.0)
+    for j in range(gradient.size):
+        p = gate[j]
+        apart = h[j] - g[j] if blends else h[j]
+        total += _in_order(gradient[j], p - p * p, apart, time[j])
+    return total

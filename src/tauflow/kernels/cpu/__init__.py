@@ -1,0 +1,1 @@
+"""What compiled loops of the CPU are made of."""

@@ -1,0 +1,298 @@
+"""Exponentials, activations, gates and rows of neurons, in loops that LLVM vectorises.
+
+Single precision only, infinities and NaN as in torch.
+"""
+
+# mypy: ignore-errors
+
+import math
+
+import numpy as np
+
+from tauflow.kernels.engine.activations import GELU, HARDTANH, IDENTITY, RELU, SIGMOID, SILU, TANH
+
+from .jit import EXACT_DIVISION, FAST_SUMS, f4, inlined
+
+_ROUND = f4(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, left in the low bits
+_LOG2E = f4(math.log2(math.e))
+_LOG2E_REST = f4(math.log2(math.e) - float(_LOG2E))
+_INFINITE, _ZERO = f4(88.8), f4(-88.1)  # e^x is infinite and 0 as these round to 2^128 and 2^-127
+_BIAS = np.int32(127)
+_MANTISSA_BITS = np.int32(23)
+# Minimax polynomial of 2^f on [-1/2, 1/2] through f = 0, relative error 2e-9.
+_P1, _P2, _P3, _P4, _P5, _P6 = (
+    f4(coefficient)
+    for coefficient in (
+        0.693147181,
+        0.240226506,
+        0.0555040859,
+        0.00961911982,
+        0.00133613474,
+        0.000148157125,
+    )
+)
+_LARGEST = f4(128.0)  # 2^128 is infinite, and so 1 / (1 + 2^128) is 0, as far away it must be
+_SMALLEST = f4(-126.0)  # 2^-126 is a normal number
+# Minimax polynomial of 2^f on [-1/2, 1/2] with p(0) = 1; relative error 9e-8.
+_Q1, _Q2, _Q3, _Q4, _Q5 = (
+    f4(coefficient)
+    for coefficient in (0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647273)
+)
+_NEAR = f4(0.49)  # x^2 under which tanh(x) is x times a polynomial of x^2, else it would cancel
+# Minimax polynomial of tanh(x) / x on |x| < 0.7 through x = 0, relative error 2e-8.
+_T1, _T2, _T3, _T4, _T5 = (
+    f4(coefficient)
+    for coefficient in (-0.333331899, 0.133291106, -0.0535588562, 0.020091959, -0.00513865366)
+)
+_SQRT_HALF = f4(math.sqrt(0.5))
+_DENSITY = f4(1.0 / math.sqrt(2.0 * math.pi))
+# erf by Abramowitz & Stegun, Handbook of Mathematical Functions, 7.1.26; absolute error 1.5e-7.
+_ERF_T = f4(0.3275911)
+_E1, _E2, _E3, _E4, _E5 = (
+    f4(coefficient)
+    for coefficient in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+)
+
+
+@inlined
+def exp(x):
+    """Return e^x, which ends in 0 and infinity where x does."""
+    x = _INFINITE if x > _INFINITE else x
+    x = _ZERO if x < _ZERO else x
+    shifted = np.float32(x * _LOG2E + _ROUND)
+    # Fused, the product is subtracted from before it is rounded; the rest of log2(e) follows.
+    f = (x * _LOG2E - (shifted - _ROUND)) + x * _LOG2E_REST
+    p = f4(1.0) + f * (_P1 + f * (_P2 + f * (_P3 + f * (_P4 + f * (_P5 + f * _P6)))))
+    power = np.int32((shifted.view(np.int32) + _BIAS) << _MANTISSA_BITS)
+    return p * power.view(np.float32)
+
+
+@inlined(math=EXACT_DIVISION)
+def sigmoid(x):
+    """Return the logistic sigmoid."""
+    return f4(1.0) / (f4(1.0) + exp(-x))
+
+
+@inlined(math=EXACT_DIVISION)
+def tanh(x):
+    """Return tanh(x)."""
+    y = x * x
+    near = x + x * y * (_T1 + y * (_T2 + y * (_T3 + y * (_T4 + y * _T5))))
+    # Taken at |x|: at a negative x the quotient lies above 1, where it rounds twice as coarsely.
+    far = f4(1.0) - f4(2.0) / (f4(1.0) + exp(f4(2.0) * abs(x)))
+    far = -far if x < f4(0.0) else far
+    return near if y < _NEAR else far
+
+
+@inlined
+def normal_tail(x):
+    """Return erfc(|x| / sqrt(2)) / 2, the normal probability beyond |x|, and the density at x."""
+    bell = exp(f4(-0.5) * (x * x))
+    t = f4(1.0) / (f4(1.0) + _ERF_T * (_SQRT_HALF * abs(x)))
+    poly = t * (_E1 + t * (_E2 + t * (_E3 + t * (_E4 + t * _E5))))
+    return f4(0.5) * poly * bell, _DENSITY * bell
+
+
+@inlined
+def activate(phi, z, bias, slope, keep):
+    """Replace z by phi(z + bias), for one row.
+
+    Args:
+        phi: an :class:`~tauflow.kernels.engine.activations.Phi`.
+        z: changed in place; (U,).
+        bias: (U,).
+        slope: receives the slope of an activation that does not show it; (U,).
+        keep: whether to write ``slope``.
+    """
+    if phi.code == TANH:
+        for j in range(z.size):
+            z[j] = phi.scale * tanh(phi.rate * (z[j] + bias[j]))
+    elif phi.code == IDENTITY:
+        for j in range(z.size):
+            z[j] = z[j] + bias[j]
+    elif phi.code == SIGMOID:
+        for j in range(z.size):
+            z[j] = sigmoid(z[j] + bias[j])
+    elif phi.code == SILU:
+        _silu(z, bias, slope, keep)
+    elif phi.code == GELU:
+        _gelu(z, bias, slope, keep)
+    else:
+        _cut(phi, z, bias)
+
+
+@inlined
+def _cut(phi, z, bias):
+    if phi.code == RELU:
+        for j in range(z.size):
+            value = z[j] + bias[j]
+            z[j] = f4(0.0) if value <= f4(0.0) else value
+    else:
+        for j in range(z.size):
+            value = z[j] + bias[j]
+            value = f4(1.0) if value > f4(1.0) else value
+            z[j] = f4(-1.0) if value < f4(-1.0) else value
+
+
+@inlined
+def _silu(z, bias, slope, keep):
+    if keep:
+        for j in range(z.size):
+            value = z[j] + bias[j]
+            gate = sigmoid(value)
+            slope[j] = gate * (f4(1.0) + value * (f4(1.0) - gate))
+            z[j] = value * gate
+    else:
+        for j in range(z.size):
+            value = z[j] + bias[j]
+            z[j] = value * sigmoid(value)
+
+
+@inlined
+def _gelu(z, bias, slope, keep):
+    for j in range(z.size):
+        value = z[j] + bias[j]
+        tail, density = normal_tail(value)
+        below = tail if value < f4(0.0) else f4(1.0) - tail
+        z[j] = value * below
+        if keep:
+            slope[j] = below + value * density
+
+
+@inlined
+def quadratic_slope(phi, y):
+    """Return the slope of phi where its value is ``y``, for those of which it is a polynomial."""
+    curve = phi.factor * ((phi.scale - y) * (phi.below + y))
+    # A factor of 0, that of the identity, would make NaN of a product that is infinite.
+    return phi.base + curve if phi.factor != f4(0.0) else phi.base
+
+
+@inlined
+def times_slope(phi, gradient, z, slope):
+    """Multiply one row of gradients by the slope of phi where its value is ``z``."""
+    if phi.code <= SIGMOID:
+        for j in range(z.size):
+            gradient[j] *= quadratic_slope(phi, z[j])
+    elif phi.code == RELU:
+        for j in range(z.size):
+            gradient[j] = f4(0.0) if z[j] <= f4(0.0) else gradient[j]
+    elif phi.code == HARDTANH:
+        for j in range(z.size):
+            gradient[j] = f4(0.0) if abs(z[j]) >= f4(1.0) else gradient[j]
+    else:
+        for j in range(z.size):
+            gradient[j] *= slope[j]
+
+
+@inlined
+def memory_forward(gates, bias, before, after, u):
+    """Advance the memory of one row; the products in ``gates`` become i, f, g, o."""
+    n = after.size
+    i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
+    b_i, b_f, b_g, b_o = bias[:n], bias[n : 2 * n], bias[2 * n : 3 * n], bias[3 * n :]
+    for j in range(n):
+        i[j] = sigmoid(i[j] + b_i[j])
+        f[j] = sigmoid(f[j] + b_f[j])
+        g[j] = tanh(g[j] + b_g[j])
+        o[j] = sigmoid(o[j] + b_o[j])
+        after[j] = f[j] * before[j] + i[j] * g[j]
+        u[j] = o[j] * tanh(after[j])
+
+
+@inlined
+def memory_backward(gates, before, after, to_u, carry, delta):
+    """Take the gradients of u and of the memory back through one row's gates.
+
+    Args:
+        gates: i, f, g, o, (4 N,).
+        before, after: memory, (N,).
+        to_u: gradient of u, (N,).
+        carry: gradient of the memory after the step; becomes that before it, (N,).
+        delta: receives the gradient of the gates' products, (4 N,).
+    """
+    n = after.size
+    i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
+    to_i, to_f, to_g, to_o = delta[:n], delta[n : 2 * n], delta[2 * n : 3 * n], delta[3 * n :]
+    for j in range(n):
+        shown = tanh(after[j])
+        pull = carry[j] + to_u[j] * o[j] * (f4(1.0) - shown * shown)
+        carry[j] = pull * f[j]
+        left, right = i[j], g[j]
+        to_o[j] = to_u[j] * shown * (o[j] - o[j] * o[j])
+        to_f[j] = pull * before[j] * (f[j] - f[j] * f[j])
+        to_i[j] = pull * right * (left - left * left)
+        to_g[j] = pull * left * (f4(1.0) - right * right)
+
+
+@inlined
+def exp2(z):
+    """Return 2^z to 2e-7, at least 2^-126; NaN stays NaN."""
+    z = _LARGEST if z > _LARGEST else z
+    z = _SMALLEST if z < _SMALLEST else z
+    shifted = np.float32(z + _ROUND)
+    f = z - (shifted - _ROUND)
+    p = f4(1.0) + f * (_Q1 + f * (_Q2 + f * (_Q3 + f * (_Q4 + f * _Q5))))
+    # The shift drops all of _ROUND's own bits, so that only the integer reaches the exponent.
+    power = np.int32((shifted.view(np.int32) + _BIAS) << _MANTISSA_BITS)
+    return p * power.view(np.float32)
+
+
+@inlined
+def sigmoid2(z):
+    """Return 1 / (1 + 2^z), which is sigmoid(x) at z = -x log2(e)."""
+    return f4(1.0) / (f4(1.0) + exp2(z))
+
+
+@inlined
+def valid_rows(mask, first, rows, t, valid):
+    """Mark which rows take step t; return whether any does. No mask has no steps."""
+    any_valid = False
+    for row in range(rows):
+        valid[row] = mask.shape[1] == 0 or mask[first + row, t]
+        any_valid |= valid[row]
+    return any_valid
+
+
+@inlined
+def copy_rows(rows, source, target):
+    """Copy the first rows."""
+    for row in range(rows):
+        target[row] = source[row]
+
+
+@inlined
+def add(total, part):
+    """Add one row to another."""
+    for j in range(total.shape[0]):
+        total[j] += part[j]
+
+
+@inlined
+def add_rows(rows, total, part):
+    """Add the first rows."""
+    for row in range(rows):
+        add(total[row], part[row])
+
+
+@inlined
+def move(total, part):
+    """Add a partial sum and begin the next."""
+    for row in range(part.shape[0]):
+        add(total[row], part[row])
+        part[row] = f4(0.0)
+
+
+@inlined
+def add_scaled(total, factor, part):
+    """Add a multiple of one row to another."""
+    for j in range(total.shape[0]):
+        total[j] += factor * part[j]
+
+
+@inlined(math=FAST_SUMS)
+def dot(left, right):
+    """Return the sum of products of two rows."""
+    total = f4(0.0)
+    for j in range(left.size):
+        total += left[j] * right[j]
+    return total

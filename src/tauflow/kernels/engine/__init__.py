@@ -1,0 +1,1 @@
+"""What every kernel is run by: programs, one node of the graph, one pair of operators."""

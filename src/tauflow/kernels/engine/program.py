@@ -1,0 +1,174 @@
+"""What a fused kernel is: to the library a call and a row, to the engine a program."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.base import AbstractCell
+
+from .torch_state import any_wrapped
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One run of a cell over a batch of sequences, as kernels and the reference loop receive it.
+
+    Args:
+        cell: the cell.
+        x: inputs, (B, T, I).
+        h: state before the first step, (B, S).
+        dt: gaps, (B, T, 1).
+        mask: (B, T) bool, false where the state is kept; ``None`` when all steps are valid.
+        observed: (B, T, I) bool, or ``None``.
+    """
+
+    cell: AbstractCell
+    x: Tensor
+    h: Tensor
+    dt: Tensor
+    mask: Tensor | None = None
+    observed: Tensor | None = None
+
+
+def under_transform(call: KernelCall) -> bool:
+    """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps the call's tensors."""
+    if torch.compiler.is_compiling():
+        return False  # the tracer cannot look; it falls back by itself where it must
+    return any_wrapped((call.x, call.h, call.dt, *call.cell.parameters()))
+
+
+Run = Callable[[KernelCall], tuple[Tensor, Tensor]]
+"""Maps a call to the outputs at every step, (B, T, H), and the last state, (B, S)."""
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A fused twin of one cell on one backend.
+
+    Args:
+        cell: the class it computes.
+        backend: name that users choose it by.
+        why_not: returns the reason why it cannot serve a call, or ``None``; judged from settings,
+            shapes, dtypes and devices alone.
+        run: computes the call.
+        rtol: relative tolerance of the parity test, on values and on every gradient.
+        atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
+        device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
+    """
+
+    cell: type[AbstractCell]
+    backend: str
+    why_not: Callable[[KernelCall], str | None]
+    run: Run
+    rtol: float
+    atol: float
+    device: str | None = None
+
+
+Inputs = Sequence[Tensor]
+"""What is read at every step (B, T, I), the state before the first one (B, S), gaps (B, T, 1), and
+parameters: what the cell's ``advance`` takes, in the order of :data:`X` and the following."""
+
+X, STATE, GAPS = range(3)
+
+Wants = Sequence[bool]
+"""Which inputs want a gradient; empty if no backward pass may follow."""
+
+Gradients = Sequence[Tensor | None]
+"""Of every input; ``None`` where none is wanted, or there is none."""
+
+
+class Buffers(NamedTuple):
+    """What a forward pass writes.
+
+    Args:
+        y: the first N entries of the state at every step, (B, T, N).
+        last: the last state, (B, S).
+        tape: what the backward pass reads beside the inputs.
+    """
+
+    y: Tensor
+    last: Tensor
+    tape: tuple[Tensor, ...] = ()
+
+
+class Pulls(NamedTuple):
+    """Incoming gradients of the results; ``None`` where a result was not used."""
+
+    y: Tensor | None
+    last: Tensor | None
+
+
+class Program:
+    """One way of running the cells of a family.
+
+    Methods take a form: all about the cell that is not a tensor, frozen and hashable.
+    """
+
+    name: ClassVar[str]
+    """Family and backend."""
+    advance: ClassVar[Callable[..., Tensor]]
+    """The cells' own step, ``advance(form, h, (x, dt), *parameters)``, of which derivatives are
+    taken where the program's own way back does not serve."""
+    copies_x: ClassVar[bool] = False
+    """Whether the tape begins with a copy of what steps read, as rows (T B, I)."""
+    reads_y: ClassVar[bool] = False
+    """Whether the way back reads the results, which then come first on the tape. Their holder must
+    not change them in place."""
+
+    @abstractmethod
+    def allocate(self, form: Any, inputs: Inputs, wants: Wants) -> Buffers:
+        """Return memory for what :meth:`forward` writes; for tracing, too, which has no numbers."""
+
+    @abstractmethod
+    def forward(
+        self, form: Any, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+    ) -> None:
+        """Run all steps.
+
+        Args:
+            form: of the cell.
+            mask: (B, T) bool, false where the state is kept, or ``None``.
+            inputs: of the run.
+            out: written.
+            wants: as for :meth:`allocate`.
+        """
+
+    @abstractmethod
+    def backward(
+        self,
+        form: Any,
+        mask: Tensor | None,
+        inputs: Inputs,
+        tape: Sequence[Tensor],
+        pulls: Pulls,
+        wants: Wants,
+    ) -> Gradients:
+        """Return the gradients of the inputs.
+
+        Args:
+            form: of the cell.
+            mask: as for :meth:`forward`.
+            inputs: of the run.
+            tape: what it wrote.
+            pulls: incoming gradients, not to be written.
+            wants: which gradients are wanted.
+        """
+
+
+class Operator(Program):
+    """A program that torch's compilers see as one operator, whose form is written as words."""
+
+    @staticmethod
+    @abstractmethod
+    def encode(form: Any) -> list[str]:
+        """Return a form as words."""
+
+    @staticmethod
+    @abstractmethod
+    def decode(words: Sequence[str]) -> Any:
+        """Return the form that :meth:`encode` wrote."""

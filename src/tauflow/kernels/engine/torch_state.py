@@ -1,0 +1,60 @@
+"""What torch tells of its own state only in private: all of it is asked for here.
+
+Another version of torch may move any of these, which ``tests/unit/kernels/test_torch_state.py``
+notices.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def is_jit_traced() -> bool:
+    """Whether ``torch.jit.trace`` records what runs."""
+    return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
+
+
+def is_traced() -> bool:
+    """Whether a compiler or ``torch.jit.trace`` records what runs."""
+    return torch.compiler.is_compiling() or is_jit_traced()
+
+
+def under_transform_or_forward_mode() -> bool:
+    """Whether ``torch.func`` transforms what runs, or tangents are carried forward."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or is_forward_mode()
+
+
+def is_forward_mode() -> bool:
+    """Whether tangents are carried forward."""
+    return forward_ad._current_level >= 0
+
+
+def any_wrapped(tensors: Iterable[Tensor]) -> bool:
+    """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps one of the tensors."""
+    return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
+
+
+def is_vectorised(tensor: Tensor) -> bool:
+    """Whether an incoming gradient stands for many, as ``is_grads_batched=True`` asks."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
+def graph_is_kept() -> bool:
+    """Whether the running backward pass may be followed by another one through the same graph."""
+    kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return kept is None or bool(kept())
+
+
+def constant_when_traced(function: Function) -> Function:
+    """Let compilers take what a function of constants returns as it is, without a look inside.
+
+    ``torch.compiler.assume_constant_result`` sets the same mark, but imports the compiler, which
+    takes longer than the whole library.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,284 @@
+r"""One gap of a flow, compiled, and its adjoint: explicit Runge-Kutta steps, the fused solver.
+
+With :math:`\delta = gap / substeps`, the stages of one explicit sub-step are
+
+.. math::
+    h_i = h + \delta \sum_{j < i} a_{ij} F_j, \qquad F_i = F(h_i), \qquad
+    h' = h + \delta \sum_i b_i F_i
+
+and with :math:`e_j = b_j \bar h' + \sum_{i > j} a_{ij} \bar h_i` their gradients
+
+.. math::
+    \bar F_j = \delta e_j, \qquad \bar\delta = \sum_j \langle e_j, F_j \rangle, \qquad
+    \bar h_j = (\partial F / \partial h)^T \bar F_j, \qquad \bar h = \bar h' + \sum_j \bar h_j
+
+Where the state is clipped after a sub-step, its gradient ends at what was cut off. The tape does
+not hold the state before the cut: the loop back takes that sub-step again from what it holds.
+
+One sub-step of the fused solver, with :math:`f = \varphi(W_1 h + \ldots)`, and its gradient are
+
+.. math::
+    h' = n / m, \quad n = h + \delta f A, \quad m = 1 + \delta (leak + f)
+
+    \bar n = \bar h' / m, \quad \bar m = -\bar n h', \quad
+    \bar f = \delta (\bar n A + \bar m), \quad \bar A = \delta \bar n f, \quad
+    \overline{leak} = \delta \bar m, \quad \bar h = \bar n + W_1^T (\varphi' \bar f)
+"""
+
+# mypy: ignore-errors
+
+import numpy as np
+
+from tauflow.kernels.cpu.jit import EXACT_DIVISION, FAST_SUMS, f4, inlined, matmul
+from tauflow.kernels.cpu.math import activate, add_scaled, copy_rows, dot, times_slope
+from tauflow.kernels.flow import Stage
+
+_ZERO = f4(0.0)
+_ONE = f4(1.0)
+
+
+@inlined
+def _times(damping, value):
+    """Return the product, 0 without damping: 0 times an infinite state would be NaN."""
+    return damping * value if damping != _ZERO else _ZERO
+
+
+@inlined
+def _activate(flow, drive, no_bias, at, f):
+    """Write the values of phi at ``at`` (rows, N) to ``f`` (rows, H)."""
+    field = flow.field
+    width, neurons = field.W_1.shape
+    copy_rows(at.shape[0], drive, f)
+    matmul(flow.blas, at, field.W_1, f, width, neurons, True, True)
+    for row in range(at.shape[0]):
+        activate(flow.phi, f[row], no_bias, f[row], False)
+
+
+@inlined
+def _values(flow, at, f, F):
+    """Write the field's values, given those of phi."""
+    field, neurons = flow.field, at.shape[1]
+    damping = field.numbers[6]
+    if field.W_2.size > 0:
+        for row in range(at.shape[0]):
+            for j in range(neurons):
+                F[row, j] = field.b_2[j] - _times(damping, at[row, j])
+        matmul(flow.blas, f, field.W_2, F, neurons, f.shape[1], True, True)
+    else:
+        for row in range(at.shape[0]):
+            for j in range(neurons):
+                F[row, j] = field.scale[j] * f[row, j] - _times(damping, at[row, j])
+
+
+@inlined(math=EXACT_DIVISION)
+def _fuse(field, delta, f, h):
+    """Advance one row by the fused solver."""
+    A, leak = field.scale, field.leak
+    for j in range(h.shape[0]):
+        h[j] = (h[j] + delta * (f[j] * A[j])) / (_ONE + delta * (leak[j] + f[j]))
+
+
+@inlined
+def _clip(h, limit):
+    if limit == np.inf:
+        return
+    for row in range(h.shape[0]):
+        for j in range(h.shape[1]):
+            if h[row, j] > limit:  # not with min() and max(): NaN stays NaN
+                h[row, j] = limit
+            elif h[row, j] < -limit:
+                h[row, j] = -limit
+
+
+@inlined
+def _start_stage(field, i, delta, h, F, row, at):
+    """Write the state of stage ``i`` of a sub-step from ``h`` to ``at``, for one row."""
+    at[:] = h
+    for j in range(i):
+        if field.a[i, j] != _ZERO:
+            add_scaled(at, delta * field.a[i, j], F[j, row])
+
+
+@inlined
+def _finish(field, delta, F, h):
+    """Take all stages of a sub-step together."""
+    for row in range(h.shape[0]):
+        for i in range(field.b.size):
+            if field.b[i] != _ZERO:
+                add_scaled(h[row], delta[row] * field.b[i], F[i, row])
+    _clip(h, field.numbers[7])
+
+
+@inlined
+def cover(flow, tape, place, drive, delta, no_bias, F, h):
+    """Cover one gap of the slice, from and to ``h``, (rows, N).
+
+    Args:
+        flow: the flow.
+        tape: written.
+        place: in the tape.
+        drive: (rows, H).
+        delta: (rows,).
+        no_bias: (H,), zeros.
+        F: (stages, rows, N), memory.
+        h: the state.
+    """
+    t, low, high = place
+    field, fused = flow.field, flow.field.leak.size > 0
+    stages = field.b.size
+    for n in range(field.substeps * stages):
+        i, at, f = n % stages, tape.at[t, n, low:high], tape.f[t, n, low:high]
+        for row in range(high - low):
+            _start_stage(field, i, delta[row], h[row], F, row, at[row])
+        _activate(flow, drive, no_bias, at, f)
+        if fused:
+            for row in range(high - low):
+                _fuse(field, delta[row], f[row], h[row])
+        else:
+            _values(flow, at, f, F[i])
+            if i == stages - 1:
+                _finish(field, delta, F, h)
+
+
+@inlined
+def _stop_at_clip(flow, tape, place, k, rows, end, F, carry):
+    """Set the gradient after sub-step ``k`` to 0 where the state was clipped there.
+
+    Args:
+        flow, tape, place: as for :func:`cover`.
+        k: the sub-step.
+        rows: what the rows have.
+        end, F: (rows, N), memory.
+        carry: the gradient.
+    """
+    t, low, high = place
+    field = flow.field
+    limit, first = field.numbers[7], k * field.b.size
+    for row in range(carry.shape[0]):
+        end[row] = tape.at[t, first, low + row]
+    for i in range(field.b.size):
+        _values(flow, tape.at[t, first + i, low:high], tape.f[t, first + i, low:high], F)
+        for row in range(carry.shape[0]):
+            add_scaled(end[row], rows.delta[row] * field.b[i], F[row])
+    for row in range(carry.shape[0]):
+        for j in range(carry.shape[1]):
+            if rows.valid[row] and (end[row, j] > limit or end[row, j] < -limit):
+                carry[row, j] = _ZERO
+
+
+@inlined
+def _scale_gradient(total, part, pull):
+    for j in range(total.size):
+        total[j] += part[j] * pull[j]
+
+
+@inlined
+def _pull_back_values(field, rows, stage):
+    """Turn ``e`` into the gradient of a stage's values, and take it through scale and gap."""
+    e, f = stage.e, stage.f
+    for row in range(e.shape[0]):
+        if not rows.valid[row]:
+            e[row] = _ZERO
+        if rows.to_delta.size > 0:
+            rows.to_delta[row] += dot(e[row], stage.F[row])
+        for j in range(e.shape[1]):
+            e[row, j] *= rows.delta[row]
+        if field.W_2.size > 0:
+            stage.to_F[row] = e[row]
+        else:
+            _scale_gradient(rows.neurons[0], f[row], e[row])
+            for j in range(e.shape[1]):
+                stage.to_z[row, j] = field.scale[j] * e[row, j]
+
+
+@inlined
+def _pull_back_stage(flow, rows, stage, carry):
+    """Take ``e``, the gradient of a stage's values over delta, back to the stage's state.
+
+    ``e`` becomes the gradient of the state; ``carry`` gets it added.
+    """
+    field, at, f, e = flow.field, stage.at, stage.f, stage.e
+    damping, neurons, width = field.numbers[6], at.shape[1], f.shape[1]
+    if rows.to_delta.size > 0:
+        _values(flow, at, f, stage.F)
+    _pull_back_values(field, rows, stage)
+    if field.W_2.size > 0:
+        matmul(flow.blas, e, field.W_2, stage.to_z, width, neurons, False, False)
+    for row in range(at.shape[0]):
+        times_slope(flow.phi, stage.to_z[row], f[row], f[row])
+        for j in range(neurons):
+            e[row, j] = -_times(damping, e[row, j])
+    matmul(flow.blas, stage.to_z, field.W_1, e, neurons, width, False, True)
+    for row in range(at.shape[0]):
+        add_scaled(carry[row], _ONE, e[row])
+
+
+@inlined
+def uncover(flow, tape, deltas, place, rows, e, F, carry):
+    """Take ``carry``, the gradient after one gap of explicit steps, back to that before it.
+
+    Args:
+        flow, tape, place: as for :func:`cover`.
+        deltas: see :mod:`tauflow.kernels.flow`.
+        rows: what the rows have.
+        e: (stages, rows, N), memory.
+        F: (rows, N), memory.
+        carry: (rows, N).
+    """
+    t, low, high = place
+    field = flow.field
+    stages = field.b.size
+    for k in range(field.substeps - 1, -1, -1):
+        if field.numbers[7] < np.inf:
+            _stop_at_clip(flow, tape, place, k, rows, e[0], F, carry)
+        for i in range(stages):
+            for row in range(carry.shape[0]):
+                e[i, row] = _ZERO
+                add_scaled(e[i, row], field.b[i], carry[row])
+        for i in range(stages - 1, -1, -1):
+            n = k * stages + i
+            own, to_z = e[i], deltas.z[t, n, low:high]
+            to_F = deltas.F[t, n, low:high] if field.W_2.size > 0 else own
+            stage = Stage(tape.at[t, n, low:high], tape.f[t, n, low:high], F, own, to_z, to_F)
+            _pull_back_stage(flow, rows, stage, carry)
+            for j in range(i):
+                if field.a[i, j] != _ZERO:
+                    for row in range(carry.shape[0]):
+                        add_scaled(e[j, row], field.a[i, j], own[row])
+
+
+@inlined(math=FAST_SUMS)
+def _pull_back_row(field, rows, row, h, f, after, g, to_z):
+    """Turn ``g`` into its direct part before a fused sub-step; return the gradient of delta."""
+    A, leak, to_A, to_leak = field.scale, field.leak, rows.neurons[0], rows.neurons[1]
+    delta, to_delta = rows.delta[row], _ZERO
+    for j in range(h.shape[0]):
+        g_n = g[j] / (_ONE + delta * (leak[j] + f[j]))
+        g_m = -g_n * after[j]
+        to_z[j] = delta * (g_n * A[j] + g_m)
+        to_A[j] += delta * (g_n * f[j])
+        to_leak[j] += delta * g_m
+        g[j] = g_n
+        to_delta += g_n * (f[j] * A[j]) + g_m * (leak[j] + f[j])
+    return to_delta
+
+
+@inlined
+def uncover_fused(flow, tape, deltas, place, rows, after, carry):
+    """Do what :func:`uncover` does for the fused solver, with the state ``after`` the gap."""
+    t, low, high = place
+    field = flow.field
+    width, neurons = field.W_1.shape
+    for k in range(field.substeps - 1, -1, -1):
+        z, at, f = deltas.z[t, k, low:high], tape.at[t, k, low:high], tape.f[t, k, low:high]
+        end = after if k == field.substeps - 1 else tape.at[t, k + 1, low:high]
+        for row in range(carry.shape[0]):
+            z[row] = _ZERO
+            if rows.valid[row]:
+                to_delta = _pull_back_row(
+                    field, rows, row, at[row], f[row], end[row], carry[row], z[row]
+                )
+                if rows.to_delta.size > 0:
+                    rows.to_delta[row] += to_delta
+                times_slope(flow.phi, z[row], f[row], f[row])
+        matmul(flow.blas, z, field.W_1, carry, neurons, width, False, True)

@@ -1,0 +1,345 @@
+"""Flows over sequences: which calls are served, and what is between torch and the loops."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tauflow.cells.activations import Activation
+from tauflow.cells.base import AbstractPureCell
+from tauflow.cells.ct_rnn import CTRNNCell, CTRNNForm
+from tauflow.cells.ltc_neuronal import NeuronalForm, NeuronalLTCCell
+from tauflow.cells.ode_lstm import ODELSTMCell, ODELSTMForm
+from tauflow.kernels import flow as arrays
+from tauflow.kernels.cpu.binding import (
+    announce,
+    array_or_empty,
+    as_array,
+    carried,
+    find_blas,
+    loops_of,
+    make_steps,
+    run_slices,
+    slice_count,
+    why_no_blas,
+    written,
+    written_or_empty,
+)
+from tauflow.kernels.engine.activations import code_of
+from tauflow.kernels.engine.needs import NUMBA, TRITON
+from tauflow.kernels.engine.program import (
+    GAPS,
+    Buffers,
+    Gradients,
+    Inputs,
+    KernelCall,
+    Program,
+    Pulls,
+    Wants,
+)
+from tauflow.kernels.engine.run import run
+from tauflow.kernels.engine.workspace import empty
+from tauflow.kernels.gpu.plan import multiplied_as, why_not_persistent
+from tauflow.solvers import TABLEAUS
+
+
+def _why_not(solver: str, phi: Activation) -> str | None:
+    """Return which solver or activation the compiled flows lack."""
+    if solver not in TABLEAUS:
+        return f"its compiled loops have fixed steps only, not solver {solver!r}"
+    code = code_of(phi)
+    if code is None or not code.shows_its_slope:
+        return "its compiled loops do not know this activation"
+    return None
+
+
+def ct_rnn_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve a call of a :class:`CTRNNCell`."""
+    assert isinstance(call.cell, CTRNNCell)
+    return NUMBA.why_not(call) or why_no_blas() or _why_not(call.cell.solver, call.cell.phi)
+
+
+def ode_lstm_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve a call of an :class:`ODELSTMCell`."""
+    assert isinstance(call.cell, ODELSTMCell)
+    return NUMBA.why_not(call) or why_no_blas() or _why_not(call.cell.solver, torch.tanh)
+
+
+def neuronal_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve a call of a :class:`NeuronalLTCCell`."""
+    cell = call.cell
+    assert isinstance(cell, NeuronalLTCCell)
+    if cell.solver != "fused":
+        return f"the numba kernel of NeuronalLTCCell has solver 'fused' only, not {cell.solver!r}"
+    if not any(cell.phi is phi for phi in (torch.tanh, torch.sigmoid, torch.relu, F.hardtanh)):
+        return (
+            "the numba kernel of NeuronalLTCCell knows the activations tanh, sigmoid, relu and "
+            "hardtanh"
+        )
+    return NUMBA.why_not(call) or why_no_blas()
+
+
+def triton_flow_limits(call: KernelCall) -> str | None:
+    """Return why the Triton kernel cannot serve a call of a :class:`CTRNNCell`."""
+    cell = call.cell
+    assert isinstance(cell, CTRNNCell)
+    if cell.clip is not None:
+        return "the triton kernel does not clip the state between solver steps"
+    reason = TRITON.why_not(call) or _why_not(cell.solver, cell.phi)
+    return reason or why_not_persistent(
+        call.x.device, multiplied_as(call), 0, 1, cell.hidden_size, 0
+    )
+
+
+def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`CTRNNCell`."""
+    return _run(_CT_RNN, call)
+
+
+def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run an :class:`ODELSTMCell`."""
+    return _run(_ODE_LSTM, call)
+
+
+def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`NeuronalLTCCell` with the fused solver."""
+    return _run(_NEURONAL, call)
+
+
+def _run(program: Program, call: KernelCall) -> tuple[Tensor, Tensor]:
+    cell = call.cell
+    assert isinstance(cell, AbstractPureCell)
+    form, tensors = cell.as_form(), cell.tensors()
+    x, dt = cell.hoist(form, call.x, call.dt, *tensors)
+    return run(program, form, call.mask, x, call.h, dt, *tensors)
+
+
+class Roles(NamedTuple):
+    """Parameters, or their gradients, by what the loops do with them; see ``arrays.Field``."""
+
+    W_1: Any = None
+    scale: Any = None
+    leak: Any = None
+    W_2: Any = None
+    b_2: Any = None
+    recurrent: Any = None
+    drive: Any = None
+    drive_bias: Any = None
+
+
+class Settings(NamedTuple):
+    """What the loops take of a form, and the role of each parameter, if they read it."""
+
+    phi: Activation
+    damping: float
+    solver: str
+    substeps: int
+    clip: float | None
+    roles: tuple[str, ...]
+
+
+_HOISTED = ("", "")  # W_x and b
+
+
+def _of_flow(form: CTRNNForm) -> Settings:
+    roles = (*_HOISTED, "W_1", "scale")
+    gap = form.gap
+    return Settings(form.phi, form.damping, gap.solver, gap.substeps, form.clip, roles)
+
+
+def _of_ode_lstm(form: ODELSTMForm) -> Settings:
+    if form.follow is not None:
+        roles: tuple[str, ...] = ("recurrent", "drive", "drive_bias", "W_1", "scale")
+    else:
+        roles = ("recurrent", "W_1", "drive_bias", "W_2", "b_2")
+    return _of_flow(form.flow)._replace(roles=_HOISTED + roles)
+
+
+def _of_neuronal(form: NeuronalForm) -> Settings:
+    roles = (*_HOISTED, "W_1", "scale", "leak")
+    return Settings(form.phi, 0.0, form.solver, form.substeps, None, roles)
+
+
+@cache
+def _loops() -> Any:
+    """Import the compiled loops, which takes seconds where they have to be compiled."""
+    loops = loops_of("flow.numba_loop")
+    announce("flow", loops.flow_forward, loops.flow_backward)
+    return loops
+
+
+class NumbaFlow(Program):
+    """Flows in compiled loops.
+
+    The tape is: states (T + 1, B, N), where phi was evaluated and its values, and those of a
+    memory: gates, c and u; see :mod:`tauflow.kernels.flow`.
+
+    Args:
+        cell: whose flow it is.
+        settings: reads its form.
+    """
+
+    name = "flow/numba"
+
+    def __init__(self, cell: type[AbstractPureCell], settings: Callable[[Any], Settings]) -> None:
+        self.advance = cell.advance  # type: ignore[misc]
+        self._settings = settings
+
+    def allocate(self, form: Any, inputs: Inputs, wants: Wants) -> Buffers:
+        """Return memory for what :meth:`forward` writes."""
+        x, h, dt, *parameters = inputs
+        settings = self._settings(form)
+        own = _by_role(settings, parameters)
+        (B, T, _), N = dt.shape, own.W_1.shape[1]
+        kept = T if wants else 1
+        stages = 1 if settings.solver == "fused" else len(TABLEAUS[settings.solver].b)
+        E = settings.substeps * stages
+        tape = [
+            x.new_empty(T + 1 if wants else 2, B, N),
+            empty(kept, E, B, N),
+            empty(kept, E, B, own.W_1.shape[0]),
+        ]
+        if own.recurrent is not None:
+            gates = x.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+            tape += [gates, x.new_empty(T + 1, B, N), x.new_empty(T, B, N)]
+        return Buffers(x.new_empty(B, T, N), torch.empty_like(h), tuple(tape))
+
+    def forward(
+        self, form: Any, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+    ) -> None:
+        """Run all steps."""
+        _, h, dt, *_ = inputs
+        N, states = out.y.shape[2], out.tape[0]
+        states[0] = h[:, :N]
+        if h.shape[1] > N:
+            out.tape[4][0] = h[:, N:]
+        run_slices(
+            _loops().flow_forward,
+            dt.shape[0],
+            find_blas(),
+            *self._shared(form, inputs, out.tape),
+            self._sequence(form, mask, inputs, states, written(out.y)),
+        )
+        out.last[:, :N] = states[dt.shape[1] % states.shape[0]]
+        if h.shape[1] > N:
+            out.last[:, N:] = out.tape[4][-1]
+
+    def _shared(self, form: Any, inputs: Inputs, tape: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return field, tape and memory as the loops take them."""
+        settings = self._settings(form)
+        own = _by_role(settings, inputs[3:])
+        code = code_of(settings.phi)
+        assert code is not None
+        ones = None
+        if own.scale is None and own.W_2 is None:
+            ones = torch.ones(own.W_1.shape[0])
+        field = arrays.Field(
+            arrays.make_numbers(code, settings.damping, settings.clip),
+            as_array(own.W_1),
+            array_or_empty(own.W_2, 2),
+            array_or_empty(own.b_2, 1),
+            array_or_empty(ones if own.scale is None else own.scale, 1),
+            array_or_empty(own.leak, 1),
+            *(arrays.FUSED if settings.solver == "fused" else make_steps(settings.solver)),
+            settings.substeps,
+        )
+        gates, c, u = tape[3:] if own.recurrent is not None else (None, None, None)
+        memory = arrays.Memory(
+            array_or_empty(own.recurrent, 2),
+            array_or_empty(own.drive, 2),
+            array_or_empty(own.drive_bias, 1),
+            *(written_or_empty(one, 3) for one in (gates, c, u)),
+        )
+        return field, arrays.Tape(written(tape[1]), written(tape[2])), memory
+
+    def _sequence(
+        self, form: Any, mask: Tensor | None, inputs: Inputs, states: Tensor, out: Any
+    ) -> arrays.Sequence:
+        x, h, dt, *_ = inputs
+        delta = dt.detach().squeeze(-1) / self._settings(form).substeps
+        behind_memory = h.shape[1] > states.shape[2]
+        valid = delta.new_empty(len(delta), 0, dtype=torch.bool) if mask is None else mask
+        drive = array_or_empty(None if behind_memory else x, 3)
+        return arrays.Sequence(drive, as_array(delta), as_array(valid), written(states), out)
+
+    def backward(
+        self,
+        form: Any,
+        mask: Tensor | None,
+        inputs: Inputs,
+        tape: Sequence[Tensor],
+        pulls: Pulls,
+        wants: Wants,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        _, h, dt, *parameters = inputs
+        settings = self._settings(form)
+        own = _by_role(settings, parameters)
+        states, at, f, *memory = tape
+        (B, T, _), N = dt.shape, states.shape[2]
+        to_last = carried(pulls.last, h)
+        to_z, to_F = empty(*f.shape), empty(*at.shape) if own.W_2 is not None else None
+        to_neurons = h.new_zeros(slice_count(B), 2, N, dtype=torch.float64)  # over all steps
+        to_dt = h.new_zeros(B, T) if wants[GAPS] else None
+        to_drive = h.new_empty(T, B, f.shape[-1])
+        to_gates = torch.empty_like(memory[0]) if memory else None
+        to_h, to_c = to_last, None
+        if memory:
+            to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
+        deltas = arrays.Deltas(
+            written(to_z),
+            written_or_empty(to_F, 4),
+            written(to_neurons),
+            written_or_empty(to_dt),
+            written(to_drive),
+            written_or_empty(to_gates, 3),
+            written(to_h),
+            written_or_empty(to_c),
+        )
+        run_slices(
+            _loops().flow_backward,
+            B,
+            find_blas(),
+            *self._shared(form, inputs, tape),
+            self._sequence(form, mask, inputs, states, array_or_empty(pulls.y, 3)),
+            deltas,
+        )
+        rows, first, second = _flat(to_drive), *to_neurons.sum(0).to(h.dtype)
+        found = {
+            "": None,
+            "W_1": _flat(to_z).T @ _flat(at),
+            "scale": first,
+            "leak": second,
+            "drive_bias": rows.sum(0) if memory else None,
+        }
+        if to_F is not None:
+            found |= {"W_2": _flat(to_F).T @ _flat(f), "b_2": _flat(to_F).sum(0)}
+        if to_gates is not None:
+            found["recurrent"] = _flat(to_gates).T @ _flat(states[:-1])
+            found["drive"] = None if own.drive is None else rows.T @ _flat(memory[2])
+        to_x = to_drive if to_gates is None else to_gates
+        return [
+            to_x.transpose(0, 1),
+            to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
+            None if to_dt is None else (to_dt / settings.substeps).unsqueeze(-1),
+            *(found[role] for role in settings.roles[: len(parameters)]),
+        ]
+
+
+def _by_role(settings: Settings, parameters: Sequence[Tensor]) -> Roles:
+    """Return the parameters by their roles; a trailing one may be left out."""
+    named = zip(settings.roles, parameters, strict=False)
+    return Roles(**{role: parameter for role, parameter in named if role})
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Return (..., F) as (M, F)."""
+    return tensor.view(-1, tensor.shape[-1])
+
+
+_CT_RNN = NumbaFlow(CTRNNCell, _of_flow)
+_ODE_LSTM = NumbaFlow(ODELSTMCell, _of_ode_lstm)
+_NEURONAL = NumbaFlow(NeuronalLTCCell, _of_neuronal)

@@ -1,0 +1,1 @@
+"""What Triton kernels are made of."""

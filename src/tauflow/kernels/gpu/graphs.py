@@ -1,0 +1,195 @@
+"""Many small launches as one: steps of a loop, recorded as a CUDA graph and replayed.
+
+A launch from Python takes several microseconds, which is longer than a small step takes on the
+device. A loop over time therefore runs in chunks of :data:`CHUNK` steps, on tensors of the
+recording's own: what a chunk reads is copied in and what it writes is copied out, a dozen launches
+in place of a hundred. Neither the number of steps nor the addresses of a call's tensors matter to
+a recording, so that it serves sequences of any length.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tauflow.forks import Lock
+from tauflow.kernels.engine.workspace import on_release
+
+CHUNK = 16
+"""Steps of a recording."""
+
+_MOST_BYTES = 1 << 27  # of its tensors; above, a step takes the device longer than its launches
+_MOST_RECORDINGS = 8
+
+Tensors = Any  # a NamedTuple of tensors, which need not be of one class for two loops
+
+
+class Loop(Protocol):
+    """A loop over time whose body can run on any tensors of the right shapes."""
+
+    key: tuple[Hashable, ...]
+    """What a recording depends on besides shapes and dtypes."""
+
+    steps: int
+    """Turns of the whole loop."""
+
+    backwards: bool
+    """Whether it runs from the last step to the first."""
+
+    fixed: Tensors
+    """What every step reads."""
+
+    carried: Tensors
+    """What every step reads and writes."""
+
+    reads: Sequence[str]
+    """Fields of a part that its steps read."""
+
+    writes: Sequence[str]
+    """Fields of a part that its steps write, and that are wanted."""
+
+    def part(self, first: int, last: int) -> Tensors:
+        """Return the tensors of the steps from ``first`` to before ``last``."""
+
+    def run(self, fixed: Tensors, carried: Tensors, part: Tensors) -> None:
+        """Launch the steps of a part."""
+
+
+def run_loop(loop: Loop, *, record: bool) -> None:
+    """Run a loop, replaying a recording of its body where there is one, or may be one.
+
+    Shapes that are seen for the first time are not recorded: they may not come again.
+
+    Args:
+        loop: what to run.
+        record: whether recordings are allowed.
+    """
+    chunks, steps = loop.steps // CHUNK, loop.steps
+    bounds = [(n * CHUNK, (n + 1) * CHUNK) for n in range(chunks)]
+    rest = (chunks * CHUNK, steps)
+    if loop.backwards:
+        bounds = [(steps - last, steps - first) for first, last in bounds]
+        rest = (0, steps - chunks * CHUNK)
+    recording = _recording(loop, *bounds[0]) if record and chunks else None
+    if recording is None:
+        loop.run(loop.fixed, loop.carried, loop.part(0, steps))
+        return
+    recording.replay(loop, bounds)
+    if rest[0] < rest[1]:
+        loop.run(loop.fixed, loop.carried, loop.part(*rest))
+
+
+class _Recording:
+    """The body of a loop over :data:`CHUNK` steps."""
+
+    def __init__(self, loop: Loop, part: Tensors) -> None:
+        twins: dict[Hashable, Tensor] = {}
+        with torch.inference_mode(False):  # whose tensors serve no other mode
+            self.fixed, self.carried, self.part = (
+                type(group)(*(_twin(tensor, twins) for tensor in group))
+                for group in (loop.fixed, loop.carried, part)
+            )
+            self.launch = capture(lambda: loop.run(self.fixed, self.carried, self.part))
+        self.lock = Lock()
+
+    def replay(self, loop: Loop, bounds: Sequence[tuple[int, int]]) -> None:
+        """Run the parts of a loop between the bounds."""
+        with self.lock:  # until all is in the stream, where it stays in order
+            _copy(self.fixed, loop.fixed)
+            _copy(self.carried, loop.carried)
+            for first, last in bounds:
+                part = loop.part(first, last)
+                _copy(_fields(self.part, loop.reads), _fields(part, loop.reads))
+                self.launch()
+                _copy(_fields(part, loop.writes), _fields(self.part, loop.writes))
+            _copy(loop.carried, self.carried)
+
+
+_recordings: OrderedDict[Hashable, _Recording | None] = OrderedDict()  # the latest last
+_lock = Lock()
+
+
+def _recording(loop: Loop, first: int, last: int) -> _Recording | None:
+    """Return a recording of a loop, if its shapes came before and it is small enough."""
+    like = loop.carried[0]
+    if not may_record(like):
+        return None
+    part = loop.part(first, last)
+    tensors = [*loop.fixed, *loop.carried, *part]
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > _MOST_BYTES:
+        return None
+    shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+    memory = [_memory(tensor) for tensor in tensors]
+    shared = tuple(memory.index(one) for one in memory)
+    # A stream keeps the copies of one call before those of the next.
+    stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
+    key = (loop.key, like.device, stream, shapes, shared)
+    with _lock:
+        if key not in _recordings:
+            found = _recordings[key] = None
+        else:
+            found = _recordings[key] or _Recording(loop, part)
+            _recordings[key] = found
+        _recordings.move_to_end(key)
+        while len(_recordings) > _MOST_RECORDINGS:
+            _recordings.popitem(last=False)
+    return found
+
+
+def may_record(like: Tensor) -> bool:
+    """Whether launches on a tensor's device can be recorded now.
+
+    Products may round otherwise where tensors lie at other addresses, as those of a recording do.
+    """
+    if not like.is_cuda or torch.are_deterministic_algorithms_enabled():
+        return False
+    return not torch.cuda.is_current_stream_capturing()
+
+
+def capture(run: Callable[[], None]) -> Callable[[], None]:
+    """Record what is launched, and return what launches it again."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # compiles kernels and sets up libraries
+        run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    # Its default stream is that of the device it was first used on.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        run()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def release() -> None:
+    """Forget all recordings, and give their memory back."""
+    with _lock:
+        _recordings.clear()
+
+
+on_release(release)
+
+
+def _twin(tensor: Tensor, twins: dict[Hashable, Tensor]) -> Tensor:
+    """Return an empty tensor of the same shape; one for all that share memory."""
+    key = _memory(tensor)
+    if key not in twins:
+        twins[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return twins[key]
+
+
+def _memory(tensor: Tensor) -> Hashable:
+    """Return what tensors on the same memory have in common."""
+    return tensor.data_ptr(), tensor.shape, tensor.dtype
+
+
+def _fields(part: Tensors, names: Sequence[str]) -> list[Tensor]:
+    return [getattr(part, name) for name in names]
+
+
+def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        if target.numel():
+            target.copy_(source)

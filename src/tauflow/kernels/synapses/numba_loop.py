@@ -1,0 +1,318 @@
+r"""The LTC over whole sequences, compiled: one loop for every solver.
+
+With :math:`\delta = gap / substeps`, one sub-step of the fused solver and its gradient are
+
+.. math::
+    v' = n / m, \quad n = C v + \delta D, \quad m = C + \delta G
+
+    \bar n = \bar v' / m, \quad \bar m = -\bar n v', \quad
+    \bar C = \bar n v + \bar m, \quad \bar D = \delta \bar n, \quad \bar G = \delta \bar m, \quad
+    \bar v = C \bar n + \ldots, \quad \bar\delta = \sum (D - G v') \bar v' / m
+
+where drive D and conductance G are sums over synapses plus what leak and input contribute. For the
+backward pass v and 1 / m of every sub-step are kept, and the synapses' sigmoids computed again. If
+gaps want a gradient, ``(D - G v') / m`` is kept too: v and v' do not tell it where a gap is zero.
+
+The stages of one explicit sub-step are
+
+.. math::
+    v_i = v + \delta \sum_{j < i} a_{ij} k_j, \qquad k_i = (D_i - G_i v_i) / C, \qquad
+    v' = v + \delta \sum_i b_i k_i
+
+With :math:`e_j = b_j \bar v' + \sum_{i > j} a_{ij} \bar v_i`, their gradients are
+
+.. math::
+    \bar D_j = \delta e_j / C, \quad \bar G_j = -\bar D_j v_j, \quad \bar C = -\sum \bar D_j k_j,
+    \quad \bar\delta = \sum \langle e_j, k_j \rangle, \quad \bar v_j = -G_j \bar D_j + \ldots,
+    \quad \bar v = \bar v' + \sum_j \bar v_j
+
+Then :math:`v_i`, :math:`G_i` and :math:`k_i` are kept.
+
+Four sequences are advanced together, so that a synapse's weights are loaded once for all four.
+Arrays are explained in :mod:`.layout`.
+"""
+
+# mypy: ignore-errors
+
+import numpy as np
+
+from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inlined, kernel
+from tauflow.kernels.cpu.math import add, add_rows, add_scaled, copy_rows, dot, move, valid_rows
+
+from .numba_synapses import conduct, pull_back
+
+_ZERO = f4(0.0)
+_ONE = f4(1.0)
+# Gradients of weights are sums of sums of sums, which round less than one long sum.
+_TERMS_PER_SUM, _SUMS_PER_SUM = 8, 32
+
+
+@inlined(math=EXACT_DIVISION)  # without a gap, C v / C is v
+def _advance(v, drive, conductance, delta, C, after, reciprocal):
+    """Write the next potentials and 1 / m."""
+    for j in range(v.shape[0]):
+        m = C[j] + delta * conductance[j]
+        after[j] = (C[j] * v[j] + delta * drive[j]) / m
+        reciprocal[j] = _ONE / m
+
+
+@inlined
+def _gap_slope(after, drive, conductance, reciprocal, slope):
+    for j in range(after.shape[0]):
+        slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
+
+
+@inlined
+def _move_along(v, delta, weights, slopes, row, at):
+    """Write v + delta times the weighted slopes; a weight of 0 does not look at its slope."""
+    at[:] = v
+    for j in range(weights.shape[0]):
+        if weights[j] != _ZERO:
+            add_scaled(at, delta * weights[j], slopes[j, row])
+
+
+@inlined
+def _slope(at, drive, conductance, C, slope):
+    for j in range(at.shape[0]):
+        slope[j] = (drive[j] - conductance[j] * at[j]) / C[j]
+
+
+@inlined
+def _finish(rows, valid, delta, b, k, v, after):
+    """Advance the potentials of the rows that take the step."""
+    for row in range(rows):
+        if valid[row]:
+            if b.size > 0:
+                _move_along(v[row], delta[row], b, k, row, after[row])
+            v[row] = after[row]
+
+
+@inlined
+def _end_stage(method, rows, at, drive, conductance, delta, k, after, reciprocal):
+    """Follow a stage's slope: to the end of a fused sub-step, or no further than its value.
+
+    Args:
+        method: the solver.
+        rows: of the block.
+        at: (4, N), where synapses were summed up.
+        drive, conductance: (4, N), what they sent.
+        delta: (rows,).
+        k: (4, N), receives the slope: of the gap, or of the stage.
+        after: (4, N), receives the potentials of the fused solver.
+        reciprocal: (4, N), receives 1 / m of it.
+    """
+    for row in range(rows):
+        D, G = drive[row], conductance[row]
+        if method.b.size == 0:
+            _advance(at[row], D, G, delta[row], method.C, after[row], reciprocal[row])
+            _gap_slope(after[row], D, G, reciprocal[row], k[row])
+        else:
+            _slope(at[row], D, G, method.C, k[row])
+
+
+@kernel
+def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, tape):
+    """Run sequences ``low`` to ``high``.
+
+    Args:
+        index: of the slice; forwards there is nothing to accumulate.
+        low, high: slice of the batch.
+        samples, sensory, recurrent, method, tape: see :mod:`.layout`.
+        h: (B, N), potentials before the first step.
+        out: (B, T, N), receives those after each step.
+    """
+    u, deltas, substeps = samples.u, samples.delta, method.substeps
+    kept, slopes = tape.kept, tape.slopes
+    N, T, stages, fused = h.shape[1], u.shape[1], max(1, method.b.size), method.b.size == 0
+    v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
+    k, reciprocal = np.empty((stages, 4, N), f4), np.empty((4, N), f4)
+    input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    drive, conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    valid, u_t = np.empty(4, np.bool_), np.empty((4, u.shape[2]), f4)
+    for first in range(low, high, 4):
+        rows = min(4, high - first)
+        copy_rows(rows, h[first:], v)
+        for t in range(T):
+            if valid_rows(samples.mask, first, rows, t, valid):
+                copy_rows(rows, u[first:, t], u_t)
+                for row in range(rows):
+                    input_drive[row], input_conductance[row] = method.leak[0], method.leak[1]
+                conduct(rows, u_t, sensory, input_drive, input_conductance)
+                delta = deltas[first:, t]
+                for e in range(substeps * stages):
+                    i = e % stages
+                    for row in range(rows):
+                        _move_along(v[row], delta[row], method.a[i, :i], k, row, at[row])
+                    copy_rows(rows, input_drive, drive)
+                    copy_rows(rows, input_conductance, conductance)
+                    conduct(rows, at, recurrent, drive, conductance)
+                    _end_stage(method, rows, at, drive, conductance, delta, k[i], after, reciprocal)
+                    if kept.shape[1] > 0:
+                        copy_rows(rows, at, kept[0, first:, t, e])
+                        copy_rows(rows, reciprocal if fused else conductance, kept[1, first:, t, e])
+                    if slopes.shape[0] > 0:
+                        copy_rows(rows, k[i], slopes[first:, t, e])
+                    if i == stages - 1:
+                        _finish(rows, valid, delta, method.b, k, v, after)
+            copy_rows(rows, v, out[first:, t])
+
+
+@inlined
+def _pull_back_step(method, samples, tape, pulls, place, own):
+    """Take the gradient after a fused sub-step back, apart from synapses.
+
+    Args:
+        method, samples, tape, pulls: see :mod:`.layout`.
+        place: sequence, step and sub-step.
+        own: gradients of a row: of v, which becomes the direct part of that before; of drive and
+            conductance, written; of C, added to.
+
+    Returns:
+        The gradient of the sub-step's length, 0 if it is not wanted.
+    """
+    (n, t, e), (g_v, g_drive, g_conductance, g_C) = place, own
+    v, reciprocal = tape.kept[0, n, t, e], tape.kept[1, n, t, e]
+    after = pulls.out[n, t] if e == method.substeps - 1 else tape.kept[0, n, t, e + 1]
+    delta, C = samples.delta[n, t], method.C
+    g_delta = dot(g_v, tape.slopes[n, t, e]) if tape.slopes.shape[0] > 0 else _ZERO
+    for j in range(v.shape[0]):
+        g_n = g_v[j] * reciprocal[j]
+        g_m = -g_n * after[j]
+        g_C[j] += g_n * v[j] + g_m
+        g_drive[j] = delta * g_n
+        g_conductance[j] = delta * g_m
+        g_v[j] = g_n * C[j]
+    return g_delta
+
+
+@inlined
+def _stage_pull(g_v, a, b, i, g_at, row, e):
+    """Write the gradient of delta k_i, given those of the step's end and of later stages."""
+    for j in range(g_v.shape[0]):
+        e[j] = b[i] * g_v[j]
+    for later in range(i + 1, b.shape[0]):
+        if a[later, i] != _ZERO:
+            add_scaled(e, a[later, i], g_at[later, row])
+
+
+@inlined
+def _pull_back_stage(method, samples, tape, place, own, g_at, row, e):
+    """Take the gradients of a step's end and of later stages back to a stage, but for synapses.
+
+    Args:
+        method, samples, tape, place, own: as for :func:`_pull_back_step`; the stage's part of the
+            gradient of v goes to ``g_at``.
+        g_at: (stages, 4, N), gradients of the stages' potentials.
+        row: of the block.
+        e: (N,), memory.
+
+    Returns:
+        The gradient of the sub-step's length.
+    """
+    (n, t, number), (g_v, g_drive, g_conductance, g_C) = place, own
+    at, conductance = tape.kept[0, n, t, number], tape.kept[1, n, t, number]
+    slope, delta, C = tape.slopes[n, t, number], samples.delta[n, t], method.C
+    i = number % method.b.size
+    _stage_pull(g_v, method.a, method.b, i, g_at, row, e)
+    for j in range(e.shape[0]):
+        g = delta * e[j] / C[j]
+        g_drive[j] = g
+        g_conductance[j] = -g * at[j]
+        g_C[j] -= g * slope[j]
+        g_at[i, row, j] = -g * conductance[j]
+    return dot(e, slope)
+
+
+@inlined
+def _add_stages(rows, g_v, g_at):
+    """Add the gradients of all stages to that of the step's start."""
+    for i in range(g_at.shape[0]):
+        add_rows(rows, g_v, g_at[i])
+
+
+@inlined
+def _add_to_leak(rows, g_neuron, g_drive, g_conductance):
+    for row in range(rows):
+        add(g_neuron[0], g_drive[row])
+        add(g_neuron[1], g_conductance[row])
+
+
+@inlined
+def _move_all(totals, parts):
+    """Add the partial sums for sensory and recurrent synapses and neurons, and begin the next."""
+    move(totals[0], parts[0])
+    move(totals[1], parts[1])
+    move(totals[2], parts[2])
+
+
+@inlined
+def _pull_back_rows(method, samples, tape, pulls, block, valid, sums, g_at, g_delta):
+    """Take the gradients of a block of sequences back through one evaluation."""
+    (first, rows, t, e), (g_v, g_drive, g_conductance, g_C) = block, sums
+    work = np.empty(g_v.shape[1], f4)
+    for row in range(rows):
+        if valid[row]:
+            place, own = (first + row, t, e), (g_v[row], g_drive[row], g_conductance[row], g_C)
+            if method.b.size == 0:
+                found = _pull_back_step(method, samples, tape, pulls, place, own)
+            else:
+                found = _pull_back_stage(method, samples, tape, place, own, g_at, row, work)
+            g_delta[first + row, t] += found
+
+
+@kernel
+def ltc_backward(index, low, high, samples, sensory, recurrent, method, tape, pulls, gradients):
+    """Run sequences ``low`` to ``high`` backwards, adding to the slice's own gradients.
+
+    Args:
+        index: of the slice.
+        low, high: slice of the batch.
+        samples, method, tape, pulls, gradients: see :mod:`.layout`.
+        sensory, recurrent: in the order of the backward pass.
+    """
+    u = samples.u
+    g_weights_x, g_weights = gradients.sensory[index], gradients.recurrent[index]
+    substeps, fused, stages = method.substeps, method.b.size == 0, max(1, method.b.size)
+    N, T, D = method.C.shape[0], u.shape[1], u.shape[2]
+    g_own_x, g_own = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
+    g_sums_x, g_sums = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
+    g_neuron, g_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
+    steps_per_sum = max(1, _TERMS_PER_SUM // (substeps * stages))
+    g_v, at = np.empty((4, N), f4), np.empty((4, N), f4)
+    g_at = np.empty((stages, 4, N), f4)
+    g_drive, g_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    g_input_drive, g_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
+    u_t, g_u_t, valid = np.empty((4, D), f4), np.empty((4, D), f4), np.empty(4, np.bool_)
+    for first in range(low, high, 4):
+        rows = min(4, high - first)
+        copy_rows(rows, gradients.h[first:], g_v)
+        for t in range(T - 1, -1, -1):
+            if pulls.g_out.size > 0:
+                add_rows(rows, g_v, pulls.g_out[first:, t])
+            g_input_drive[:], g_input_conductance[:], g_u_t[:] = _ZERO, _ZERO, _ZERO
+            gradients.delta[first : first + rows, t] = _ZERO
+            if valid_rows(samples.mask, first, rows, t, valid):
+                for e in range(substeps * stages - 1, -1, -1):
+                    i = e % stages
+                    g_i = g_v if fused else g_at[i]
+                    copy_rows(rows, tape.kept[0, first:, t, e], at)
+                    g_drive[:], g_conductance[:], g_at[i] = _ZERO, _ZERO, _ZERO
+                    block, sums = (first, rows, t, e), (g_v, g_drive, g_conductance, g_neuron[2])
+                    _pull_back_rows(
+                        method, samples, tape, pulls, block, valid, sums, g_at, gradients.delta
+                    )
+                    add_rows(rows, g_input_drive, g_drive)
+                    add_rows(rows, g_input_conductance, g_conductance)
+                    pull_back(rows, at, recurrent, g_drive, g_conductance, g_i, g_own)
+                    if i == 0 and not fused:
+                        _add_stages(rows, g_v, g_at)
+                copy_rows(rows, u[first:, t], u_t)
+                pull_back(rows, u_t, sensory, g_input_drive, g_input_conductance, g_u_t, g_own_x)
+                _add_to_leak(rows, g_neuron, g_input_drive, g_input_conductance)
+            copy_rows(rows, g_u_t, gradients.u[first:, t])
+            if t % steps_per_sum == 0:
+                _move_all((g_sums_x, g_sums, g_sums_neuron), (g_own_x, g_own, g_neuron))
+            if t % _SUMS_PER_SUM == 0:
+                whole = g_weights_x, g_weights, gradients.neurons[index]
+                _move_all(whole, (g_sums_x, g_sums, g_sums_neuron))
+        copy_rows(rows, g_v, gradients.h[first:])

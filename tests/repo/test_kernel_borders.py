@@ -1,0 +1,72 @@
+"""Inside kernels/: families stand beside each other, and no function takes too much."""
+
+import ast
+
+import pytest
+from sources import MODULES, PACKAGE
+
+KERNELS = PACKAGE / "kernels"
+FILES = [path for path in MODULES if KERNELS in path.parents]
+SHARED = {"engine", "cpu", "gpu"}
+FAMILIES = {"closed_form", "synapses", "flow"}
+MOST_ARGUMENTS = 10
+MOST_FILES = 48
+
+
+def folder_of(path):
+    parts = path.relative_to(KERNELS).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def kernels_imported(path):
+    """Yield the folders and files of kernels/ that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            name = node.module or ""
+            if name == "tauflow.kernels":
+                yield from (alias.name for alias in node.names)
+            elif name.startswith("tauflow.kernels."):
+                yield name.split(".")[2]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(KERNELS)))
+def test_a_family_imports_no_other(path):
+    own, imported = folder_of(path), set(kernels_imported(path))
+    if own in FAMILIES:
+        assert imported <= SHARED | {own}
+    elif own == "engine":
+        assert imported <= {"engine"}
+    elif own in SHARED:
+        assert imported <= {"engine", own}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(KERNELS)))
+def test_functions_outside_triton_take_few_arguments(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+        if not any(ast.unparse(decorator) == "intrinsic" for decorator in node.decorator_list):
+            assert len(arguments) <= MOST_ARGUMENTS, node.name
+
+
+def test_the_folder_stays_readable():
+    assert len(FILES) <= MOST_FILES
+    assert {folder_of(path) for path in FILES} == SHARED | FAMILIES | {"stream", ""}
+
+
+def test_only_one_file_asks_torch_in_private():
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        private = "torch._C" in text or "forward_ad._" in text or "_dynamo_marked" in text
+        assert private == (path.name == "torch_state.py"), path.name
+
+
+def test_one_node_and_one_pair_of_operators():
+    text = {path: path.read_text(encoding="utf-8") for path in FILES}
+    assert [p.name for p, t in text.items() if "autograd.Function)" in t] == ["run.py"]
+    assert [p.name for p, t in text.items() if "custom_op(" in t] == ["run.py"]
+    assert text[KERNELS / "engine" / "run.py"].count("custom_op(") == 2

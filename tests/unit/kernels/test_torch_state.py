@@ -1,0 +1,93 @@
+"""What torch tells in private: each answer changes with what it is about, in this version too."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import vmap
+
+from tauflow.kernels.engine import torch_state
+
+
+def test_nothing_surrounds_a_plain_call():
+    assert not torch_state.is_traced()
+    assert not torch_state.is_jit_traced()
+    assert not torch_state.is_forward_mode()
+    assert not torch_state.under_transform_or_forward_mode()
+    assert not torch_state.any_wrapped([torch.ones(2)])
+    assert not torch_state.is_vectorised(torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
+def test_a_trace_shows():
+    found = []
+
+    def ask(x):
+        found.append((torch_state.is_jit_traced(), torch_state.is_traced()))
+        return x + 1
+
+    torch.jit.trace(ask, torch.ones(2), check_trace=False)
+    assert found[0] == (True, True)
+
+
+def test_a_transform_shows():
+    found = []
+
+    def ask(x):
+        found.append(torch_state.under_transform_or_forward_mode())
+        found.append(torch_state.any_wrapped([torch.ones(2), x]))
+        return x
+
+    vmap(ask)(torch.ones(3, 2))
+    assert found == [True, True]
+    assert not torch_state.is_forward_mode()
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script.*:DeprecationWarning")  # torch's own, from within
+def test_forward_mode_shows():
+    with forward_ad.dual_level():
+        assert torch_state.is_forward_mode()
+        assert torch_state.under_transform_or_forward_mode()
+
+
+class Asked(torch.autograd.Function):
+    """Ask while a backward pass runs."""
+
+    found: list[bool]
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, pull):
+        Asked.found = [torch_state.graph_is_kept(), torch_state.is_vectorised(pull)]
+        return pull.clone()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_graph_that_is_kept_shows(kept):
+    y = Asked.apply(torch.ones(2, requires_grad=True))
+    y.sum().backward(retain_graph=kept)
+    assert Asked.found == [kept, False]
+
+
+def test_gradients_that_stand_for_many_show():
+    x = torch.ones(2, requires_grad=True)
+    torch.autograd.grad(Asked.apply(x), x, torch.ones(3, 2), is_grads_batched=True)
+    assert Asked.found[1] is True
+
+
+def test_a_compiler_takes_a_marked_answer_as_it_is():
+    asked = []
+
+    @torch_state.constant_when_traced
+    def answer(value: int) -> int:
+        asked.append(value)  # which fullgraph=True could not trace into a graph
+        return value + 1
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x * answer(2), fullgraph=True, backend="eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert asked == [2]
+    torch._dynamo.reset()
