@@ -1,6 +1,6 @@
 """LSTM, GRU and Elman cells, optionally told the gap as a feature.
 
-Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.torch_gated`.
+Whole sequences run on torch's own fused operators; see :mod:`tauflow.kernels.native`.
 """
 
 from typing import ClassVar

@@ -179,7 +179,7 @@ def _runs(attempt: Callable[[], Any]) -> bool:
     return bool(succeeded)
 
 
-def _operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _one_neuron(dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return features, a state, and the weights of one neuron."""
     shapes = ((1, 1, 1), (1, 1, 1), (4, 1), (4, 1), (4,), (4,))
     x, h, *weights = (torch.zeros(shape, dtype=dtype, device="cpu") for shape in shapes)
@@ -187,7 +187,7 @@ def _operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 
 def _run_whole(dtype: torch.dtype, learns: bool, keeps: bool) -> None:
-    x, h, weights = _operands(dtype)
+    x, h, weights = _one_neuron(dtype)
     with torch.set_grad_enabled(learns):
         x.requires_grad_(learns)
         y, *_ = torch.lstm(x, [h, h], weights, True, 1, 0.0, keeps, False, True)
@@ -197,7 +197,7 @@ def _run_whole(dtype: torch.dtype, learns: bool, keeps: bool) -> None:
 
 def _run_layer(dtype: torch.dtype, learns: bool, keeps: bool) -> None:
     """Run what the compiler makes of an LSTM that is not trained."""
-    x, h, weights = _operands(dtype)
+    x, h, weights = _one_neuron(dtype)
     kind = 2  # LSTM, in torch's enumeration of recurrent layers
     with torch.no_grad():
         torch.mkldnn_rnn_layer(

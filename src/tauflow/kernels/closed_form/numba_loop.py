@@ -18,7 +18,7 @@ from tauflow.kernels.cpu.math import activate, add, memory_backward, memory_forw
 from tauflow.kernels.engine.activations import Phi
 
 from .form import Code
-from .numba_pointwise import gap_gradient, join, pull_apart
+from .numba_pointwise import gap_gradients, join, pull_apart
 
 
 class Core(NamedTuple):
@@ -67,26 +67,24 @@ def core_forward(core, place, source, accumulate, gaps, after):
     matmul(blas, source[low:high], recurrent, z, width, reads, True, accumulate)
     heads = tape.heads[t % tape.heads.shape[0], low:high]
     if code.layers > 0:
-        _activate_layer(core, 0, place, z, weights.first_bias)
+        _activate_layer(code.outer, tape.slopes, 0, place, z, weights.first_bias)
         for layer in range(code.layers - 1):
             deeper = tape.deep[layer, t % tape.deep.shape[1], low:high]
             matmul(blas, z, weights.deep[layer], deeper, width, width, True, False)
             z = deeper
-            _activate_layer(core, layer + 1, place, z, weights.deep_bias[layer])
+            bias = weights.deep_bias[layer]
+            _activate_layer(code.outer, tape.slopes, layer + 1, place, z, bias)
         matmul(blas, z, weights.heads, heads, weights.heads.shape[0], width, True, False)
-    for row in range(heads.shape[0]):
-        b = low + row
-        join(code, heads[row], gaps[b, t], weights, after[b])
+    join(code, weights, heads, gaps[low:high, t], after[low:high])
 
 
 @inlined
-def _activate_layer(core, layer, place, z, bias):
+def _activate_layer(phi, slopes, layer, place, z, bias):
     """Add the bias and apply the backbone's activation to the slice's rows."""
-    slopes = core.tape.slopes
     keep = slopes.shape[0] > 0
     for row in range(z.shape[0]):
         slope = slopes[layer, place.t, place.low + row] if keep else bias
-        activate(core.code.outer, z[row], bias, slope, keep)
+        activate(phi, z[row], bias, slope, keep)
 
 
 @inlined
@@ -102,15 +100,11 @@ def _core_backward(core, deltas, place, run, carried, own, to_source):
     blas, code, weights, tape = core
     t, low, high = place
     heads = deltas.heads[t, low:high]
-    for row in range(heads.shape[0]):
-        b = low + row
-        values, dt, gradient = tape.heads[t, b], run.dt[b, t], carried.h[b]
-        if run.valid.size > 0 and not run.valid[b, t]:
-            heads[row] = f4(0.0)
-        else:
-            if carried.gap.size > 0:
-                carried.gap[b, t] = gap_gradient(code, values, dt, weights, gradient)
-            pull_apart(code, values, dt, weights, gradient, heads[row], own)
+    values, dt, gradient = tape.heads[t, low:high], run.dt[low:high, t], carried.h[low:high]
+    valid = run.valid[low:high, t]
+    if carried.gap.size > 0:
+        gap_gradients(code, weights, values, dt, valid, gradient, carried.gap[low:high, t])
+    pull_apart(code, weights, values, dt, valid, gradient, heads, own)
     delta = heads
     if code.layers > 0:
         top = code.layers - 1
@@ -119,7 +113,7 @@ def _core_backward(core, deltas, place, run, carried, own, to_source):
         matmul(blas, heads, weights.heads, delta, width, rows, False, False)
         for layer in range(top, -1, -1):
             z = tape.deep[layer - 1, t, low:high] if layer > 0 else tape.first[t, low:high]
-            _through_activation(core, layer, place, delta, z)
+            _through_activation(code.outer, tape.slopes, layer, place, delta, z)
             if layer > 0:
                 below = (
                     deltas.deep[layer - 2, t, low:high] if layer > 1 else deltas.first[t, low:high]
@@ -131,12 +125,11 @@ def _core_backward(core, deltas, place, run, carried, own, to_source):
 
 
 @inlined
-def _through_activation(core, layer, place, delta, z):
-    slopes = core.tape.slopes
+def _through_activation(phi, slopes, layer, place, delta, z):
     kept = slopes.shape[0] > 0
     for row in range(z.shape[0]):
         slope = slopes[layer, place.t, place.low + row] if kept else z[row]
-        times_slope(core.code.outer, delta[row], z[row], slope)
+        times_slope(phi, delta[row], z[row], slope)
 
 
 @kernel

@@ -9,53 +9,71 @@ from .form import DEFAULT, PURE
 
 
 @inlined
-def join(code, heads, dt, weights, after):
-    """Write the state after ``dt`` of one row to ``after``, (N,).
+def join(code, weights, heads, dt, after):
+    """Write the states after the gaps of some rows to ``after``, (rows, N).
 
     Args:
         code: a :class:`~tauflow.kernels.closed_form.form.Code`.
-        heads: (K N,), products without bias; become phi(g), phi(h), p and t_a, or r.
-        dt: the gap.
         weights: see :mod:`tauflow.kernels.closed_form.form`.
+        heads: (rows, K N), products without bias; become phi(g), phi(h), p and t_a, or r.
+        dt: (rows,).
         after: written.
     """
+    # each row is given only what it reads: arrays cost, even those that a function leaves alone
+    bias, rate, amplitude = weights.heads_bias, weights.rate, weights.amplitude
     if code.mode == PURE:
-        _pure_form(heads, dt, weights, after)
+        for row in range(dt.size):
+            _pure_form(heads[row], dt[row], bias, rate, amplitude, after[row])
     else:
-        _gated_form(code, heads, dt, weights.heads_bias, after)
+        for row in range(dt.size):
+            _gated_form(code, heads[row], dt[row], bias, after[row])
 
 
 @inlined
-def pull_apart(code, values, dt, weights, gradient, delta, own):
-    """Write the gradients of the products of one row's heads to ``delta``.
+def pull_apart(code, weights, values, dt, valid, gradient, delta, own):
+    """Write the gradients of the products of some rows' heads to ``delta``.
 
     Args:
-        code, dt, weights: as for :func:`join`.
-        values: (K N,), what that left of the heads.
-        gradient: (N,), of the state after the step.
-        delta: (K N,), may be ``values``.
+        code, weights, dt: as for :func:`join`.
+        values: (rows, K N), what that left of the heads.
+        valid: (rows,) bool, where there are gradients; empty if everywhere.
+        gradient: (rows, N), of the states after the step.
+        delta: (rows, K N), may be ``values``.
         own: gradients of rate and amplitude, (N,) each, added to.
     """
-    if code.mode == PURE:
-        _pure_backward(values, dt, weights, gradient, delta, own)
-    else:
-        _gated_backward(code, values, dt, gradient, delta)
+    rate, amplitude = weights.rate, weights.amplitude
+    to_rate, to_amplitude = own
+    for row in range(dt.size):
+        if valid.size > 0 and not valid[row]:
+            delta[row] = f4(0.0)
+        elif code.mode == PURE:
+            _pure_backward(
+                values[row], dt[row], rate, amplitude, gradient[row], delta[row], to_rate,
+                to_amplitude,
+            )  # fmt: skip
+        else:
+            _gated_backward(code, values[row], dt[row], gradient[row], delta[row])
 
 
 @inlined
-def gap_gradient(code, values, dt, weights, gradient):
-    """Return the gradient of one row's gap; to be asked for before :func:`pull_apart`."""
-    if code.mode == PURE:
-        return _pure_gap_gradient(values, gradient, dt, weights.rate, weights.amplitude)
-    n = gradient.size
-    g, h, gate, time = values[:n], values[n : 2 * n], values[2 * n : 3 * n], values[3 * n :]
-    return code.sign * _gated_gap_gradient(g, h, gate, time, gradient, code.mode == DEFAULT)
+def gap_gradients(code, weights, values, dt, valid, gradient, to_dt):
+    """Write the gradients of some rows' gaps; to be asked for before :func:`pull_apart`."""
+    rate, amplitude, n = weights.rate, weights.amplitude, gradient.shape[1]
+    for row in range(dt.size):
+        own, pull = values[row], gradient[row]
+        if valid.size > 0 and not valid[row]:
+            to_dt[row] = f4(0.0)
+        elif code.mode == PURE:
+            to_dt[row] = _pure_gap_gradient(own, pull, dt[row], rate, amplitude)
+        else:
+            g, h, gate, time = own[:n], own[n : 2 * n], own[2 * n : 3 * n], own[3 * n :]
+            blends = code.mode == DEFAULT
+            to_dt[row] = code.sign * _gated_gap_gradient(g, h, gate, time, pull, blends)
 
 
 @inlined
-def _pure_form(r, dt, weights, after):
+def _pure_form(r, dt, bias, rate, amplitude, after):
     """Write A - A exp(-dt (|w_tau| + |r|)) r; ``r`` gets its bias."""
-    bias, rate, amplitude = weights.heads_bias, weights.rate, weights.amplitude
     for j in range(after.size):
         value = r[j] + bias[j]
         decay = exp(-dt * (rate[j] + abs(value)))
@@ -89,9 +107,7 @@ def _gated_form(code, heads, dt, bias, after):
 
 
 @inlined
-def _pure_backward(r, dt, weights, gradient, delta, own):
-    rate, amplitude = weights.rate, weights.amplitude
-    to_rate, to_amplitude = own
+def _pure_backward(r, dt, rate, amplitude, gradient, delta, to_rate, to_amplitude):
     for j in range(gradient.size):
         value, pull = r[j], gradient[j]
         decay = exp(-dt * (rate[j] + abs(value)))

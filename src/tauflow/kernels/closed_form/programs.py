@@ -264,7 +264,7 @@ class NumbaClosedForm(Program):
     copies_x = True
 
     def __init__(self, advance: Callable[..., Tensor]) -> None:
-        self.advance = advance  # type: ignore[misc]
+        self.advance = advance
 
     def allocate(self, form: Form, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
@@ -346,7 +346,12 @@ class NumbaClosedForm(Program):
             _run(dt, mask, states, array_or_empty(pulls.y, 3)),
             (
                 values.tape(),
-                arrays.Deltas(*map(written, deltas), written_or_empty(to_gates, 3)),
+                arrays.Deltas(
+                    written(deltas.first),
+                    written(deltas.deep),
+                    written(deltas.heads),
+                    written_or_empty(to_gates, 3),
+                ),
             ),
             arrays.Carried(
                 written(to_h),

@@ -85,7 +85,7 @@ class TorchClosedForm(Program):
     """Closed-form cells in torch operations; the tape is what :class:`Kept` reads."""
 
     name = "closed_form/torch"
-    advance = CfCCell.advance
+    advance = staticmethod(CfCCell.advance)
 
     def allocate(self, form: ClosedForm, inputs: Given, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

@@ -87,14 +87,15 @@ class TritonClosedForm(Operator):
     reads_y = True
 
     def __init__(self, way: str) -> None:
-        self.name = f"{type(self).name}/{way.replace(' ', '-')}"  # type: ignore[misc]
+        self.name = f"{type(self).name}/{way.replace(' ', '-')}"
         self.way = way
 
     @staticmethod
-    def advance(form: Form, *arguments: Any) -> Tensor:  # type: ignore[override]
+    def advance(form: Form, *arguments: Any) -> Tensor:
         """Take one step of the cell."""
-        cell = MixedMemoryCell if isinstance(form, MixedForm) else CfCCell
-        return cell.advance(form, *arguments)
+        if isinstance(form, MixedForm):
+            return MixedMemoryCell.advance(form, *arguments)
+        return CfCCell.advance(form, *arguments)
 
     @staticmethod
     def encode(form: Form) -> list[str]:

@@ -109,9 +109,9 @@ class Program:
     Methods take a form: all about the cell that is not a tensor, frozen and hashable.
     """
 
-    name: ClassVar[str]
+    name: str
     """Family and backend."""
-    advance: ClassVar[Callable[..., Tensor]]
+    advance: Callable[..., Tensor]
     """The cells' own step, ``advance(form, h, (x, dt), *parameters)``, of which derivatives are
     taken where the program's own way back does not serve."""
     copies_x: ClassVar[bool] = False

@@ -39,7 +39,7 @@ def run(program: Program, form: Any, mask: Tensor | None, *inputs: Tensor) -> tu
         # A copy, contiguous: by then the caller may have written the next batch's into the same
         # tensor, which autograd does not watch.
         mask = None if mask is None else mask.clone(memory_format=torch.contiguous_format)
-        return _Node.apply(program, form, mask, *inputs)  # type: ignore[no-any-return]
+        return _Node.apply(program, form, mask, *inputs)  # type: ignore[no-any-return, no-untyped-call]
     out = program.allocate(form, inputs, ())
     program.forward(form, mask, inputs, out, ())
     return out.y, out.last

@@ -46,34 +46,33 @@ def _times(damping, value):
 @inlined
 def _activate(flow, drive, no_bias, at, f):
     """Write the values of phi at ``at`` (rows, N) to ``f`` (rows, H)."""
-    field = flow.field
-    width, neurons = field.W_1.shape
+    W_1, phi = flow.field.W_1, flow.phi
+    width, neurons = W_1.shape
     copy_rows(at.shape[0], drive, f)
-    matmul(flow.blas, at, field.W_1, f, width, neurons, True, True)
+    matmul(flow.blas, at, W_1, f, width, neurons, True, True)
     for row in range(at.shape[0]):
-        activate(flow.phi, f[row], no_bias, f[row], False)
+        activate(phi, f[row], no_bias, f[row], False)
 
 
 @inlined
 def _values(flow, at, f, F):
     """Write the field's values, given those of phi."""
     field, neurons = flow.field, at.shape[1]
-    damping = field.numbers[6]
+    damping, b_2, scale = field.numbers[6], field.b_2, field.scale
     if field.W_2.size > 0:
         for row in range(at.shape[0]):
             for j in range(neurons):
-                F[row, j] = field.b_2[j] - _times(damping, at[row, j])
+                F[row, j] = b_2[j] - _times(damping, at[row, j])
         matmul(flow.blas, f, field.W_2, F, neurons, f.shape[1], True, True)
     else:
         for row in range(at.shape[0]):
             for j in range(neurons):
-                F[row, j] = field.scale[j] * f[row, j] - _times(damping, at[row, j])
+                F[row, j] = scale[j] * f[row, j] - _times(damping, at[row, j])
 
 
 @inlined(math=EXACT_DIVISION)
-def _fuse(field, delta, f, h):
+def _fuse(A, leak, delta, f, h):
     """Advance one row by the fused solver."""
-    A, leak = field.scale, field.leak
     for j in range(h.shape[0]):
         h[j] = (h[j] + delta * (f[j] * A[j])) / (_ONE + delta * (leak[j] + f[j]))
 
@@ -91,22 +90,23 @@ def _clip(h, limit):
 
 
 @inlined
-def _start_stage(field, i, delta, h, F, row, at):
-    """Write the state of stage ``i`` of a sub-step from ``h`` to ``at``, for one row."""
-    at[:] = h
-    for j in range(i):
-        if field.a[i, j] != _ZERO:
-            add_scaled(at, delta * field.a[i, j], F[j, row])
+def _start_stage(a, i, delta, h, F, at):
+    """Write the states of stage ``i`` of a sub-step from ``h`` to ``at``."""
+    for row in range(at.shape[0]):
+        at[row] = h[row]
+        for j in range(i):
+            if a[i, j] != _ZERO:
+                add_scaled(at[row], delta[row] * a[i, j], F[j, row])
 
 
 @inlined
-def _finish(field, delta, F, h):
+def _finish(b, clip, delta, F, h):
     """Take all stages of a sub-step together."""
     for row in range(h.shape[0]):
-        for i in range(field.b.size):
-            if field.b[i] != _ZERO:
-                add_scaled(h[row], delta[row] * field.b[i], F[i, row])
-    _clip(h, field.numbers[7])
+        for i in range(b.size):
+            if b[i] != _ZERO:
+                add_scaled(h[row], delta[row] * b[i], F[i, row])
+    _clip(h, clip)
 
 
 @inlined
@@ -125,19 +125,19 @@ def cover(flow, tape, place, drive, delta, no_bias, F, h):
     """
     t, low, high = place
     field, fused = flow.field, flow.field.leak.size > 0
-    stages = field.b.size
+    a, b, A, leak, clip = field.a, field.b, field.scale, field.leak, field.numbers[7]
+    stages = b.size
     for n in range(field.substeps * stages):
         i, at, f = n % stages, tape.at[t, n, low:high], tape.f[t, n, low:high]
-        for row in range(high - low):
-            _start_stage(field, i, delta[row], h[row], F, row, at[row])
+        _start_stage(a, i, delta, h, F, at)
         _activate(flow, drive, no_bias, at, f)
         if fused:
             for row in range(high - low):
-                _fuse(field, delta[row], f[row], h[row])
+                _fuse(A, leak, delta[row], f[row], h[row])
         else:
             _values(flow, at, f, F[i])
             if i == stages - 1:
-                _finish(field, delta, F, h)
+                _finish(b, clip, delta, F, h)
 
 
 @inlined
@@ -248,10 +248,9 @@ def uncover(flow, tape, deltas, place, rows, e, F, carry):
 
 
 @inlined(math=FAST_SUMS)
-def _pull_back_row(field, rows, row, h, f, after, g, to_z):
+def _pull_back_row(A, leak, delta, h, f, after, g, to_z, neurons):
     """Turn ``g`` into its direct part before a fused sub-step; return the gradient of delta."""
-    A, leak, to_A, to_leak = field.scale, field.leak, rows.neurons[0], rows.neurons[1]
-    delta, to_delta = rows.delta[row], _ZERO
+    to_A, to_leak, to_delta = neurons[0], neurons[1], _ZERO
     for j in range(h.shape[0]):
         g_n = g[j] / (_ONE + delta * (leak[j] + f[j]))
         g_m = -g_n * after[j]
@@ -268,6 +267,7 @@ def uncover_fused(flow, tape, deltas, place, rows, after, carry):
     """Do what :func:`uncover` does for the fused solver, with the state ``after`` the gap."""
     t, low, high = place
     field = flow.field
+    A, leak, delta, sums = field.scale, field.leak, rows.delta, rows.neurons
     width, neurons = field.W_1.shape
     for k in range(field.substeps - 1, -1, -1):
         z, at, f = deltas.z[t, k, low:high], tape.at[t, k, low:high], tape.f[t, k, low:high]
@@ -276,7 +276,7 @@ def uncover_fused(flow, tape, deltas, place, rows, after, carry):
             z[row] = _ZERO
             if rows.valid[row]:
                 to_delta = _pull_back_row(
-                    field, rows, row, at[row], f[row], end[row], carry[row], z[row]
+                    A, leak, delta[row], at[row], f[row], end[row], carry[row], z[row], sums
                 )
                 if rows.to_delta.size > 0:
                     rows.to_delta[row] += to_delta

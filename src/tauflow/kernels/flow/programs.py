@@ -185,7 +185,7 @@ class NumbaFlow(Program):
     name = "flow/numba"
 
     def __init__(self, cell: type[AbstractPureCell], settings: Callable[[Any], Settings]) -> None:
-        self.advance = cell.advance  # type: ignore[misc]
+        self.advance = cell.advance
         self._settings = settings
 
     def allocate(self, form: Any, inputs: Inputs, wants: Wants) -> Buffers:
@@ -233,9 +233,8 @@ class NumbaFlow(Program):
         own = _by_role(settings, inputs[3:])
         code = code_of(settings.phi)
         assert code is not None
-        ones = None
-        if own.scale is None and own.W_2 is None:
-            ones = torch.ones(own.W_1.shape[0])
+        ones = torch.ones(own.W_1.shape[0]) if own.scale is own.W_2 is None else None
+        a, b = arrays.FUSED if settings.solver == "fused" else make_steps(settings.solver)
         field = arrays.Field(
             arrays.make_numbers(code, settings.damping, settings.clip),
             as_array(own.W_1),
@@ -243,7 +242,8 @@ class NumbaFlow(Program):
             array_or_empty(own.b_2, 1),
             array_or_empty(ones if own.scale is None else own.scale, 1),
             array_or_empty(own.leak, 1),
-            *(arrays.FUSED if settings.solver == "fused" else make_steps(settings.solver)),
+            a,
+            b,
             settings.substeps,
         )
         gates, c, u = tape[3:] if own.recurrent is not None else (None, None, None)

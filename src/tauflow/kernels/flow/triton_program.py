@@ -52,7 +52,7 @@ class TritonFlow(Operator):
     """
 
     name = "flow/triton"
-    advance = CTRNNCell.advance
+    advance = staticmethod(CTRNNCell.advance)
 
     @staticmethod
     def encode(form: Any) -> list[str]:

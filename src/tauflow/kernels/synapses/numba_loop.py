@@ -72,9 +72,11 @@ def _move_along(v, delta, weights, slopes, row, at):
 
 
 @inlined
-def _slope(at, drive, conductance, C, slope):
-    for j in range(at.shape[0]):
-        slope[j] = (drive[j] - conductance[j] * at[j]) / C[j]
+def _slopes(C, rows, at, drive, conductance, k):
+    """Write the slopes of a stage, (4, N)."""
+    for row in range(rows):
+        for j in range(C.shape[0]):
+            k[row, j] = (drive[row, j] - conductance[row, j] * at[row, j]) / C[j]
 
 
 @inlined
@@ -88,26 +90,24 @@ def _finish(rows, valid, delta, b, k, v, after):
 
 
 @inlined
-def _end_stage(method, rows, at, drive, conductance, delta, k, after, reciprocal):
-    """Follow a stage's slope: to the end of a fused sub-step, or no further than its value.
+def _start_stage(a, i, delta, rows, v, k, at):
+    """Write the potentials of stage ``i``; the fused solver starts where it is."""
+    if a.size == 0:
+        copy_rows(rows, v, at)
+    else:
+        for row in range(rows):
+            _move_along(v[row], delta[row], a[i, :i], k, row, at[row])
 
-    Args:
-        method: the solver.
-        rows: of the block.
-        at: (4, N), where synapses were summed up.
-        drive, conductance: (4, N), what they sent.
-        delta: (rows,).
-        k: (4, N), receives the slope: of the gap, or of the stage.
-        after: (4, N), receives the potentials of the fused solver.
-        reciprocal: (4, N), receives 1 / m of it.
-    """
+
+@inlined
+def _end_fused(C, rows, sent, delta, k, after, reciprocal, wants_slopes):
+    """Advance to the end of a fused sub-step, given potentials, drive and conductance."""
+    at, drive, conductance = sent
     for row in range(rows):
         D, G = drive[row], conductance[row]
-        if method.b.size == 0:
-            _advance(at[row], D, G, delta[row], method.C, after[row], reciprocal[row])
+        _advance(at[row], D, G, delta[row], C, after[row], reciprocal[row])
+        if wants_slopes:
             _gap_slope(after[row], D, G, reciprocal[row], k[row])
-        else:
-            _slope(at[row], D, G, method.C, k[row])
 
 
 @kernel
@@ -121,9 +121,9 @@ def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, t
         h: (B, N), potentials before the first step.
         out: (B, T, N), receives those after each step.
     """
-    u, deltas, substeps = samples.u, samples.delta, method.substeps
-    kept, slopes = tape.kept, tape.slopes
-    N, T, stages, fused = h.shape[1], u.shape[1], max(1, method.b.size), method.b.size == 0
+    u, deltas, kept, slopes = samples.u, samples.delta, tape.kept, tape.slopes
+    a, b, C, substeps, wants_slopes = method.a, method.b, method.C, method.substeps, slopes.size > 0
+    N, T, stages, fused = h.shape[1], u.shape[1], max(1, b.size), b.size == 0
     v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
     k, reciprocal = np.empty((stages, 4, N), f4), np.empty((4, N), f4)
     input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
@@ -141,19 +141,22 @@ def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, t
                 delta = deltas[first:, t]
                 for e in range(substeps * stages):
                     i = e % stages
-                    for row in range(rows):
-                        _move_along(v[row], delta[row], method.a[i, :i], k, row, at[row])
+                    _start_stage(a, i, delta, rows, v, k, at)
                     copy_rows(rows, input_drive, drive)
                     copy_rows(rows, input_conductance, conductance)
                     conduct(rows, at, recurrent, drive, conductance)
-                    _end_stage(method, rows, at, drive, conductance, delta, k[i], after, reciprocal)
+                    if fused:
+                        sent = at, drive, conductance
+                        _end_fused(C, rows, sent, delta, k[i], after, reciprocal, wants_slopes)
+                    else:
+                        _slopes(C, rows, at, drive, conductance, k[i])
                     if kept.shape[1] > 0:
                         copy_rows(rows, at, kept[0, first:, t, e])
                         copy_rows(rows, reciprocal if fused else conductance, kept[1, first:, t, e])
                     if slopes.shape[0] > 0:
                         copy_rows(rows, k[i], slopes[first:, t, e])
                     if i == stages - 1:
-                        _finish(rows, valid, delta, method.b, k, v, after)
+                        _finish(rows, valid, delta, b, k, v, after)
             copy_rows(rows, v, out[first:, t])
 
 

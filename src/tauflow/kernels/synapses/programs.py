@@ -107,7 +107,7 @@ class NumbaLTC(Program):
     """
 
     name = "synapses/numba"
-    advance = LTCCell.advance
+    advance = staticmethod(LTCCell.advance)
     reads_y = True
 
     def __init__(self, sensory: Layout, recurrent: Layout) -> None:
@@ -243,7 +243,7 @@ class TritonLTC(Operator):
     """
 
     name = "synapses/triton"
-    advance = LTCCell.advance
+    advance = staticmethod(LTCCell.advance)
 
     @staticmethod
     def encode(form: Any) -> list[str]:

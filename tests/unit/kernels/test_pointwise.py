@@ -1,0 +1,144 @@
+"""What kernels compute between two matrix products, each adjoint against autograd by itself."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tauflow.cells.activations import identity, lecun_tanh
+from tauflow.cells.cfc_heads import ClosedForm, ClosedFormTensors, respond
+from tauflow.cells.gated import lstm_update
+from tauflow.kernels.closed_form import torch_pointwise
+from tauflow.kernels.closed_form.form import Code, as_weights, numbers_of
+from tauflow.kernels.engine.needs import INTERPRETED
+
+N = 5
+PHIS = (torch.tanh, lecun_tanh, torch.sigmoid, identity)
+FORMS = [
+    *(ClosedForm(0, identity, "default", phi, -1, True) for phi in PHIS),
+    ClosedForm(0, identity, "default", torch.tanh, 1, False),
+    ClosedForm(0, identity, "no_gate", torch.tanh, -1, True),
+    ClosedForm(0, identity, "no_gate", lecun_tanh, 1, False),
+    ClosedForm(0, identity, "pure", identity, -1, True),
+]
+
+
+def heads_of(form: ClosedForm) -> int:
+    return 1 if form.pure else 4 if form.time_bias else 3
+
+
+def example(form: ClosedForm, rows: int = 3) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return products of heads, gaps and the form's parameters; and what autograd makes of them."""
+    torch.manual_seed(0)
+    given = {"heads": torch.randn(rows, heads_of(form) * N), "dt": torch.rand(rows, 1)}
+    given |= {"rate": torch.rand(N), "amplitude": torch.randn(N)} if form.pure else {}
+    exact = {name: value.double().requires_grad_() for name, value in given.items()}
+    after = respond(form, *exact.values())
+    to = torch.autograd.grad((after * pull_of(rows)).sum(), list(exact.values()))
+    return given, {"after": after.detach(), **dict(zip(given, to, strict=True))}
+
+
+def pull_of(rows: int) -> Tensor:
+    return torch.linspace(-1, 2, rows * N).view(rows, N)
+
+
+def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name].double().view_as(value), value, rtol=tolerance, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_compiled_closed_forms(form):
+    pytest.importorskip("numba")
+    from pointwise_kernels import pull_back_rows, run_rows
+
+    given, expected = example(form)
+    rows, width = len(given["heads"]), (1 if form.pure else 4) * N
+    none = torch.empty(0)
+    rate, amplitude = given.get("rate", none), given.get("amplitude", none)
+    bias = torch.randn(heads_of(form) * N)  # which the products lack
+    tensors = (none.view(0, 0), none, none.view(0, 0, 0), none.view(0, 0), none.view(0, 0))
+    weights = as_weights(ClosedFormTensors(*tensors, bias, rate, amplitude), 0)
+    values = torch.zeros(rows, width)
+    values[:, : len(bias)] = given["heads"] - bias
+    after, delta = torch.empty(rows, N), torch.empty(rows, width)
+    own, to_dt, dt = torch.zeros(2, len(rate)), torch.empty(rows), given["dt"].squeeze(1)
+    numbers = numbers_of(form)
+    run_rows(numbers, values.numpy(), dt.numpy(), weights, after.numpy())
+    pulls = pull_of(rows).numpy(), to_dt.numpy(), delta.numpy(), own.numpy()
+    pull_back_rows(numbers, values.numpy(), dt.numpy(), weights, *pulls)
+    found = {"after": after, "heads": delta[:, : len(bias)], "dt": to_dt}
+    found |= {"rate": own[0], "amplitude": own[1]} if form.pure else {}
+    compare(found, expected, 3e-6)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_closed_forms_in_torch(form):
+    given, expected = example(form)
+    heads, dt = given["heads"].double().unsqueeze(0), given["dt"].double().unsqueeze(0)
+    own = [given[name].double() for name in ("rate", "amplitude") if name in given]
+    p = torch_pointwise.gates_of(form, heads, N)
+    after = heads.new_empty(heads.shape[1], N)
+    if form.pure:
+        torch_pointwise.PureForm(own, dt, heads).respond(0, after)
+        responses = torch_pointwise.pure_responses(own, heads, dt, wants_gap=True)
+    else:
+        torch_pointwise.GatedForm(form, dt, heads, p).respond(0, after)
+        responses = torch_pointwise.gated_responses(form, heads, p, dt, wants_gap=True)
+    pull = pull_of(len(after)).double()
+    to_heads = (responses.heads[0] * pull.unsqueeze(1)).flatten(1)
+    found = {"after": after, "heads": to_heads, "dt": (responses.gap[0] * pull).sum(1)}
+    pure = [(part[0] * pull).sum(0) for part in responses.own]
+    compare(found | dict(zip(("rate", "amplitude"), pure, strict=False)), expected, 1e-12)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_closed_forms_in_triton(form):
+    pytest.importorskip("triton")
+    from tauflow.kernels.closed_form.triton_pointwise import heads_backward, heads_forward
+
+    given, expected = example(form)
+    B, width, code = len(given["heads"]), (1 if form.pure else 4) * N, Code.of(form)
+    values, deltas = torch.zeros(2, B, width)
+    values[:, : heads_of(form) * N] = given["heads"]
+    rate, amplitude = (given.get(name, torch.empty(0)) for name in ("rate", "amplitude"))
+    state, operand, to_dt = torch.zeros(B, N), torch.empty(B, N), torch.empty(B, 1)
+    after, own = torch.empty(B, 1, N), torch.zeros(2, B, N)
+    constants = {"MODE": code.mode, "SIGN": float(code.sign), "TIME_BIAS": bool(code.time_bias)}
+    constants |= {"PHI": code.phi.code, "SCALE": float(code.phi.scale)}
+    constants |= {"RATE": float(code.phi.rate), "MASKED": False, "BLOCK": 8}
+    step = given["dt"], given["dt"]  # no mask
+    heads_forward[B, 1](
+        values, rate, amplitude, *step, state, operand, after, 0, 1, B, N, width, **constants
+    )
+    pulls = pull_of(B).unsqueeze(1).contiguous(), torch.zeros(B, N), torch.zeros(B, N)
+    written = deltas, to_dt, *own
+    heads_backward[(B,)](
+        values, rate, amplitude, *step, *pulls, *written, 0, 1, B, N, width, GAPS=True, **constants
+    )
+    found = {"after": after, "heads": deltas[:, : heads_of(form) * N], "dt": to_dt}
+    found |= {"rate": own[0].sum(0), "amplitude": own[1].sum(0)} if form.pure else {}
+    compare(found, expected, 3e-6)
+
+
+def test_compiled_gates_of_a_memory():
+    pytest.importorskip("numba")
+    from pointwise_kernels import forget, remember
+
+    torch.manual_seed(0)
+    gates, bias, c = torch.randn(4 * N), torch.randn(4 * N), torch.randn(N)
+    exact = [value.double().requires_grad_() for value in (gates, c)]
+    fresh, u = lstm_update(exact[0] + bias.double(), exact[1])
+    pull_u, pull_c = torch.linspace(-1, 1, 2 * N, dtype=torch.float64).view(2, N)
+    expected = torch.autograd.grad((u * pull_u).sum() + (fresh * pull_c).sum(), exact)
+    after, shown, delta = np.empty(N, "f"), np.empty(N, "f"), np.empty(4 * N, "f")
+    values, carry = gates.numpy().copy(), pull_c.float().numpy()
+    remember(values, bias.numpy(), c.numpy(), after, shown)
+    forget(values, c.numpy(), after, pull_u.float().numpy(), carry, delta)
+    found = {"c": after, "u": shown, "gates": delta, "before": carry}
+    wanted = {"c": fresh.detach(), "u": u.detach(), "gates": expected[0], "before": expected[1]}
+    compare({name: torch.from_numpy(value) for name, value in found.items()}, wanted, 3e-6)
