@@ -5,6 +5,7 @@ cell does, so it is done once, when the stream is made.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -197,7 +198,7 @@ class LTCEngine(_ArrayEngine):
             memory,
         )
         self._step, self._y = steps.ltc_step, memory.y
-        self._packed = tuple(map(tuple, packed))  # names cost a microsecond each
+        self._packed = tuple(chain.from_iterable(packed))  # names cost a microsecond each
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
         """Advance the potentials."""

@@ -55,17 +55,18 @@ class Memory(NamedTuple):
 
 
 @kernel(of=("synapses", "closed_form"))
-def ltc_step(x, dt, maps, sensory, recurrent, method, memory):
-    """Advance the potentials of an LTC; tuples without names cost Python less to pass.
+def ltc_step(x, dt, *packed):
+    """Advance the potentials of an LTC.
 
     Args:
         x: (B, D).
         dt: (B,).
-        maps: :class:`Maps`.
-        sensory, recurrent, method: as for ``ltc_forward``.
-        memory: :class:`Memory`.
+        *packed: what :class:`Maps`, two sides and a method of ``synapses.layout``, and
+            :class:`Memory` hold, in a row, which costs Python least to pass.
     """
-    maps, own, method = Maps(*maps), Memory(*memory), layout.Method(*method)
+    maps, own = Maps(*packed[:3]), Memory(*packed[18:])
+    sensory, recurrent = layout.Side(*packed[3:8]), layout.Side(*packed[8:13])
+    method = layout.Method(*packed[13:18])
     B, D = x.shape
     for b in range(B):
         gap = maps.gaps[0] * dt[b] + maps.gaps[1]
@@ -73,8 +74,7 @@ def ltc_step(x, dt, maps, sensory, recurrent, method, memory):
         for i in range(D):
             own.u[b, 0, i] = maps.inputs[0, i] * x[b, i] + maps.inputs[1, i]
     samples, tape = layout.Samples(own.u, own.delta, own.mask), layout.Tape(own.kept, own.slopes)
-    sides = layout.Side(*sensory), layout.Side(*recurrent)
-    ltc_forward(0, 0, B, samples, sides[0], sides[1], method, own.h, own.states, tape)
+    ltc_forward(0, 0, B, samples, sensory, recurrent, method, own.h, own.states, tape)
     for b in range(B):
         own.h[b] = own.states[b, 0]
         for j in range(own.y.shape[1]):

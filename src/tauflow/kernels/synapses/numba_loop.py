@@ -84,34 +84,21 @@ def _finish(rows, valid, delta, b, k, v, after):
     """Advance the potentials of the rows that take the step."""
     for row in range(rows):
         if valid[row]:
-            if b.size > 0:
-                _move_along(v[row], delta[row], b, k, row, after[row])
-            v[row] = after[row]
+            _move_along(v[row], delta[row], b, k, row, after)
+            v[row] = after
 
 
 @inlined
 def _start_stage(a, i, delta, rows, v, k, at):
-    """Write the potentials of stage ``i``; the fused solver starts where it is."""
-    if a.size == 0:
-        copy_rows(rows, v, at)
-    else:
-        for row in range(rows):
-            _move_along(v[row], delta[row], a[i, :i], k, row, at[row])
-
-
-@inlined
-def _end_fused(C, rows, sent, delta, k, after, reciprocal, wants_slopes):
-    """Advance to the end of a fused sub-step, given potentials, drive and conductance."""
-    at, drive, conductance = sent
+    """Write the potentials of a stage."""
     for row in range(rows):
-        D, G = drive[row], conductance[row]
-        _advance(at[row], D, G, delta[row], C, after[row], reciprocal[row])
-        if wants_slopes:
-            _gap_slope(after[row], D, G, reciprocal[row], k[row])
+        _move_along(v[row], delta[row], a[i, :i], k, row, at[row])
 
 
 @kernel
-def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, tape):
+def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which calls would slow
+    index, low, high, samples, sensory, recurrent, method, h, out, tape
+):
     """Run sequences ``low`` to ``high``.
 
     Args:
@@ -122,10 +109,10 @@ def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, t
         out: (B, T, N), receives those after each step.
     """
     u, deltas, kept, slopes = samples.u, samples.delta, tape.kept, tape.slopes
-    a, b, C, substeps, wants_slopes = method.a, method.b, method.C, method.substeps, slopes.size > 0
+    a, b, C, substeps = method.a, method.b, method.C, method.substeps
     N, T, stages, fused = h.shape[1], u.shape[1], max(1, b.size), b.size == 0
-    v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
-    k, reciprocal = np.empty((stages, 4, N), f4), np.empty((4, N), f4)
+    v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty(N, f4)
+    k, reciprocal = np.empty((stages, 4, N), f4), np.empty(N, f4)
     input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     drive, conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     valid, u_t = np.empty(4, np.bool_), np.empty((4, u.shape[2]), f4)
@@ -141,22 +128,30 @@ def ltc_forward(index, low, high, samples, sensory, recurrent, method, h, out, t
                 delta = deltas[first:, t]
                 for e in range(substeps * stages):
                     i = e % stages
-                    _start_stage(a, i, delta, rows, v, k, at)
+                    here = v if fused else at
+                    if not fused:
+                        _start_stage(a, i, delta, rows, v, k, at)
                     copy_rows(rows, input_drive, drive)
                     copy_rows(rows, input_conductance, conductance)
-                    conduct(rows, at, recurrent, drive, conductance)
-                    if fused:
-                        sent = at, drive, conductance
-                        _end_fused(C, rows, sent, delta, k[i], after, reciprocal, wants_slopes)
-                    else:
-                        _slopes(C, rows, at, drive, conductance, k[i])
+                    conduct(rows, here, recurrent, drive, conductance)
                     if kept.shape[1] > 0:
-                        copy_rows(rows, at, kept[0, first:, t, e])
-                        copy_rows(rows, reciprocal if fused else conductance, kept[1, first:, t, e])
-                    if slopes.shape[0] > 0:
-                        copy_rows(rows, k[i], slopes[first:, t, e])
-                    if i == stages - 1:
-                        _finish(rows, valid, delta, b, k, v, after)
+                        copy_rows(rows, here, kept[0, first:, t, e])
+                    for row in range(rows if fused else 0):
+                        D, G = drive[row], conductance[row]
+                        _advance(v[row], D, G, delta[row], C, after, reciprocal)
+                        if kept.shape[1] > 0:
+                            kept[1, first + row, t, e] = reciprocal
+                        if slopes.shape[0] > 0:
+                            _gap_slope(after, D, G, reciprocal, slopes[first + row, t, e])
+                        if valid[row]:
+                            v[row] = after
+                    if not fused:
+                        _slopes(C, rows, at, drive, conductance, k[i])
+                        if kept.shape[1] > 0:
+                            copy_rows(rows, conductance, kept[1, first:, t, e])
+                            copy_rows(rows, k[i], slopes[first:, t, e])
+                        if i == stages - 1:
+                            _finish(rows, valid, delta, b, k, v, after)
             copy_rows(rows, v, out[first:, t])
 
 
