@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME``: how fast it is, and whether kernels still compute what they did."""
+"""``python -m benchmarks NAME``: how fast it is, and whether kernels compute what they did."""
 
 import argparse
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tauflow.kernels import KernelCall
-from tauflow.kernels.spec import under_transform
+from tauflow.kernels.engine.program import under_transform
 
 from .adjoint import Leaves, Problem, Run, Sewn, Tape, in_time
 from .chunks import Chunks, Cut, Memory, ParallelReport, plan, random_states, restore_random_states
