@@ -267,9 +267,8 @@ class LTCCell(AbstractPureCell):
         """Advance the potentials over the time to cover, holding the input."""
         (u, gap), (weights_x, weights, leak, C, *_) = step, tensors
         # The input is held over the gap, so its synapses conduct the same in every sub-step.
-        drive_x, conductance_x = (
-            sent + own for sent, own in zip(synaptic(u, *weights_x), leak, strict=True)
-        )
+        drive_x, conductance_x = synaptic(u, *weights_x.unbind())
+        drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
         recurrent = weights.unbind()
 
         def terms(v: Tensor) -> tuple[Tensor, Tensor]:
