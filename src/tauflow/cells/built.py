@@ -7,6 +7,7 @@ And a kernel reads a part's parameters where the cell's step calls the part.
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from torch.nn.utils.prune import BasePruningMethod
@@ -197,7 +198,8 @@ def read(module: nn.Module, name: str, *shape: int) -> Tensor:
         ShapeError: what it computes has another shape.
     """
     tensor: Tensor = getattr(module, name)
-    if tensor.shape != shape:
+    traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if not traced and tensor.shape != shape:  # a trace is to hold no look
         kind = type_before_parametrizations(module).__name__
         raise shape_error(kind, name, tensor, str(shape), "Its parametrization computes another.")
     return tensor
