@@ -33,6 +33,19 @@ class KernelCall:
     mask: Tensor | None = None
     observed: Tensor | None = None
 
+    def own_mask(self) -> Tensor | None:
+        """Return a copy of the mask, contiguous, for a backward pass to read.
+
+        By then the caller may have written the next batch's into the same tensor, which autograd
+        does not watch.
+        """
+        return own_mask(self.mask)
+
+
+def own_mask(mask: Tensor | None) -> Tensor | None:
+    """Return a copy of a mask that nobody else writes to."""
+    return None if mask is None else mask.clone(memory_format=torch.contiguous_format)
+
 
 def under_transform(call: KernelCall) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps the call's tensors."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from tauflow.checks import shape_error
 from tauflow.errors import DtypeError
 
-from .program import GAPS, STATE, Gradients, Inputs, Operator, Program, Pulls, Wants, X
+from .program import GAPS, STATE, Gradients, Inputs, Operator, Program, Pulls, Wants, X, own_mask
 from .torch_state import is_vectorised
 
 
@@ -36,10 +36,7 @@ def run(program: Program, form: Any, mask: Tensor | None, *inputs: Tensor) -> tu
         )
         return y, last
     if keep:
-        # A copy, contiguous: by then the caller may have written the next batch's into the same
-        # tensor, which autograd does not watch.
-        mask = None if mask is None else mask.clone(memory_format=torch.contiguous_format)
-        return _Node.apply(program, form, mask, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+        return _Node.apply(program, form, own_mask(mask), *inputs)  # type: ignore[no-any-return, no-untyped-call]
     out = program.allocate(form, inputs, ())
     program.forward(form, mask, inputs, out, ())
     return out.y, out.last
