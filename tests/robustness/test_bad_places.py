@@ -24,7 +24,7 @@ def disks_can_be_mounted(folder):
 
 
 @posix
-@pytest.mark.parametrize(("kind", "few", "full"), [("other", 1, 100), ("disk", 0, 50)])
+@pytest.mark.parametrize(("kind", "few", "full"), [("other", 1, 40), ("disk", 0, 20)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_command_in_trouble_ends_with_a_message(tmp_path, tries, kind, few, full, seed):
     number = tries(f"commands in trouble ({kind})", few=0 if seed else few, full=full)

@@ -39,6 +39,21 @@ class Checkpoint:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
+def check_numbers(checkpoint: Checkpoint) -> None:
+    """Raise what Python does where a score or a count of a checkpoint is no number.
+
+    Raises:
+        KeyError, TypeError, ValueError: one is missing, or is something else.
+    """
+    scores = [checkpoint.best_metric]
+    for row in checkpoint.history:
+        float(row["epoch"]), float(row["seconds"])
+        scores += [row["valid"], row["test"], row.get("criterion")]
+    for score in scores:
+        if score is not None and not isinstance(score, int | float):
+            raise TypeError(f"a score is {score!r}, and no number")
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, replacing ``path`` in one step.
 

@@ -16,7 +16,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, CheckpointError, NonFiniteError
 
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, check_numbers
 from .curriculum import beginning, starts_stage, steps_of_epoch
 from .long_gaps import long_gap_words
 from .metrics import evaluate_all
@@ -357,8 +357,7 @@ def _open(directory: RunDirectory, run: _Run, selection: Selection, *, resume: b
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
         _check_moments(run.optimizer)
         ranks.restore_random_states(saved.rng, run.data.x.device)
-        for row in saved.history:
-            float(row["epoch"]), float(row["seconds"]), row["valid"], row["test"]
+        check_numbers(saved)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it from "

@@ -23,6 +23,10 @@ FORMS = [
 ]
 
 
+def words_of(form: ClosedForm) -> str:
+    return f"{form.mode}-{form.phi.__name__}-{form.time_sign}-{form.time_bias}"
+
+
 def heads_of(form: ClosedForm) -> int:
     return 1 if form.pure else 4 if form.time_bias else 3
 
@@ -50,7 +54,7 @@ def compare(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: fl
         )
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=words_of)
 def test_compiled_closed_forms(form):
     pytest.importorskip("numba")
     from pointwise_kernels import pull_back_rows, run_rows
@@ -75,7 +79,7 @@ def test_compiled_closed_forms(form):
     compare(found, expected, 3e-6)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=words_of)
 def test_closed_forms_in_torch(form):
     given, expected = example(form)
     heads, dt = given["heads"].double().unsqueeze(0), given["dt"].double().unsqueeze(0)
@@ -96,7 +100,7 @@ def test_closed_forms_in_torch(form):
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="TRITON_INTERPRET=1 is not set")
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=words_of)
 def test_closed_forms_in_triton(form):
     pytest.importorskip("triton")
     from tauflow.kernels.closed_form.triton_pointwise import heads_backward, heads_forward
