@@ -19,7 +19,6 @@ from tauflow.kernels.closed_form import triton_backward, triton_forward, triton_
 from tauflow.kernels.flow import triton_loop as flow_loop
 from tauflow.kernels.gpu.plan import CorePlan, options
 from tauflow.kernels.synapses import triton_loop as ltc_loop
-from tauflow.kernels.synapses import triton_synapses
 from tauflow.kernels.synapses.triton_plan import RowPlan, StepPlan
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -52,12 +51,12 @@ def ltc_cases():
     for sources, targets in ((1, 1), (3, 17), (64, 64)):
         size = f"S {sources} N {targets}"
         plan = RowPlan.of(sources, targets).launch()
-        yield f"conduct {size}", triton_synapses.conduct, plan, (), None
-        yield f"pull_sources {size}", triton_synapses.pull_sources, plan, (), None
+        yield f"conduct {size}", ltc_loop.conduct, plan, (), None
+        yield f"pull_sources {size}", ltc_loop.pull_sources, plan, (), None
         plan = RowPlan.of(sources, targets, sums=True).launch()
         yield (
             f"pull_weights {size}",
-            triton_synapses.pull_weights,
+            ltc_loop.pull_weights,
             {**plan, "AFTER": True},
             (),
             None,

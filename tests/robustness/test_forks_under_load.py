@@ -98,15 +98,16 @@ def test_children_of_a_process_that_trains(name, tries):
 
 
 def test_children_of_a_process_that_compiles(tries):
-    numba_math = pytest.importorskip("tauflow.kernels.cpu.jit")
     numba = pytest.importorskip("numba")
+    from tauflow.kernels.cpu.jit import f4
+    from tauflow.kernels.cpu.math import sigmoid
 
     def fresh() -> Callable[[np.ndarray], float]:
         @numba.njit(nogil=True)
         def total(values):
-            s = numba_math.f4(0.0)
+            s = f4(0.0)
             for value in values:
-                s += numba_math.sigmoid(value)
+                s += sigmoid(value)
             return s
 
         return total

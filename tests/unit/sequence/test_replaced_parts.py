@@ -263,3 +263,24 @@ def test_a_copy_is_held_to_the_same_shapes():
         twin.cell.heads.bias = nn.Parameter(torch.zeros(1))
         with pytest.raises(ShapeError, match=r"heads\.bias has shape \(1,\), expected \(20,\)"):
             twin(X)
+
+
+@pytest.mark.parametrize(
+    "cell", [tauflow.cells.CTRNNCell, tauflow.cells.ODELSTMCell, tauflow.cells.LTCCell]
+)
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_step_of_ones_own_is_called(cell, backend):
+    """Also of a cell that computes part of its step ahead of the loop."""
+
+    class Doubled(cell):
+        def step(self, x, h, dt):
+            return 2 * super().step(x, h, dt)
+
+    torch.manual_seed(0)
+    own = Doubled(3, 4)
+    x = torch.randn(2, 5, 3)
+    h = torch.zeros(2, own.state_size)
+    for step in range(5):
+        h = own.step(x[:, step], h, torch.full((2, 1), 0.5))
+    _, last = tauflow.RNN(own, backend=backend)(x, dt=0.5)
+    torch.testing.assert_close(last, h)

@@ -238,6 +238,21 @@ def test_best_weights_of_another_epoch_are_refused(tmp_path):
         fit(tmp_path)
 
 
+@pytest.mark.parametrize("where", ["best", "valid", "test"])
+@pytest.mark.parametrize("score", ["0.5", [0.5]])
+def test_a_score_that_is_no_number_is_refused(tmp_path, where, score):
+    fit(tmp_path)
+    path = tmp_path / "last.safetensors"
+    damaged = read_checkpoint(path)
+    if where == "best":
+        damaged.best_metric = score
+    else:
+        damaged.history[-1][where] = score
+    checkpoint.write_checkpoint(path, damaged)
+    with pytest.raises(CheckpointError, match=r"damaged|does not fit this model"):
+        fit(tmp_path, recipe=Recipe(lr=1.0, epochs=4, batch_size=8))
+
+
 def test_the_files_are_the_promised_ones(tmp_path):
     fit(tmp_path / "deep" / "run", resume=False)
     names = {file.name for file in (tmp_path / "deep" / "run").iterdir()}

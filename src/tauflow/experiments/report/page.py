@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tauflow.analysis.memory_length import memory_length
 from tauflow.errors import TauflowError
 from tauflow.experiments.run.job import Places, load_part
 from tauflow.experiments.run.reproduce import Grid
@@ -14,6 +15,7 @@ from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Row
 from tauflow.models.registry import entry_of
 from tauflow.plain_text import markdown_table
+from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
 from . import table
@@ -189,7 +191,19 @@ def write_run_report(run: TaskRun) -> Path:
         ],
         notes=(*run.remarks, *card.notes) if run.data.table is not None else (),
     )
+    page = replace(page, tiles=[*page.tiles, *_memory(run)])
     return write_page(page, run.report)
+
+
+def _memory(run: TaskRun) -> list[tuple[str, str]]:
+    """Return how many samples a network remembers, where it runs forwards only."""
+    body = getattr(run.model, "rnn", None)
+    if not isinstance(body, SequenceModule) or body.bidirectional:
+        return []
+    found = memory_length(run.model, run.data.test, most=16)
+    if found.steps is None:
+        return [("memory", f"over {found.after[-1]} samples")]
+    return [("memory", f"{found.steps} samples")]
 
 
 def run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list[list[str]]:
