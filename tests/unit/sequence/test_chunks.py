@@ -272,6 +272,7 @@ def test_impossible_cuts_are_refused(options: dict[str, object], message: str) -
         Chunks(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.untyped
 def test_another_word_for_parallel_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"parallel must be None, 'auto' or .*Chunks"):
         RNN(Fading(2, 3))(torch.zeros(1, 5, 2), parallel="yes")
