@@ -93,8 +93,8 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Args:
             x: inputs, as for the body; with a vocabulary, token ids.
             hx: state to start from.
-            **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths`` and ``observed``, as for
-                :meth:`SequenceModule.forward`.
+            **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths``, ``observed`` and, with a
+                sequence module as body, ``parallel``, as for :meth:`SequenceModule.forward`.
 
         Returns:
             Predictions in the form of the input, and the final state.

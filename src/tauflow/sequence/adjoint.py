@@ -222,7 +222,7 @@ def _adjoint(
     change, before, sweeps = to_starts[:, 1:] - guess, None, 1
     scale = max(float(to_starts.abs().max()), torch.finfo(to_starts.dtype).tiny)
     limit = cut.tolerance * torch.finfo(to_starts.dtype).eps * scale
-    while (size := float(change.abs().max())) > limit:
+    while not (size := float(change.abs().max())) <= limit:  # NaN is not: then step by step
         if not in_time(size, before, limit, cut.sweeps - sweeps):
             return None
         to_ends = torch.zeros_like(tape.ends)

@@ -85,6 +85,10 @@ def disagreeing():
     trained("gru", lr=0.01 * (1 + RANK))
 
 
+def weighted():
+    trained("cfc", classes=True, class_weights=(1.0, 2.0))
+
+
 def failing():
     if RANK == 1:
         tauflow.cells.GRUCell.initial_state = None

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-TOGETHER = ("curves", "areas", "resumed", "disagreeing", "failing")
+TOGETHER = ("curves", "areas", "resumed", "disagreeing", "weighted", "failing")
 ALONE = ("curves", "areas", "other_number_of_ranks")
 
 
@@ -89,6 +89,12 @@ def test_processes_that_were_called_differently_are_refused(folder):
     for found in run(folder, "disagreeing", 2):
         assert found["error"] == "ArgumentError"
         assert "disagree about recipe" in found["message"]
+
+
+def test_class_weights_that_divide_by_their_sum_are_refused(folder):
+    for found in run(folder, "weighted", 2):
+        assert found["error"] == "ArgumentError"
+        assert "Set class_weight_mean='entries'" in found["message"]
 
 
 def test_a_failure_in_one_process_ends_the_others(folder):
