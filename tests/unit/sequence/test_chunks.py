@@ -203,6 +203,19 @@ def test_gradients_of_gradients_and_a_graph_kept_for_two_passes() -> None:
     _same(last, torch.autograd.grad(rnn(x)[1].sum(), leaves))
 
 
+def test_a_gradient_that_is_not_finite_is_that_of_the_loop() -> None:
+    rnn = RNN(Fading(2, 3, 0.3)).double()
+    x = torch.sin(torch.arange(400, dtype=torch.float64)).view(1, 200, 2).requires_grad_()
+    pull = torch.ones(1, 200, 3, dtype=torch.float64)
+    pull[0, 120] = torch.nan
+    found = []
+    for parallel in (None, Chunks(length=50)):
+        y, _ = rnn(x, parallel=parallel)
+        found.append(torch.autograd.grad(y, [x, *rnn.parameters()], pull))
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
 def test_frozen_parameters_and_transforms() -> None:
     rnn = RNN(Fading(2, 3, 0.3)).double()
     rnn.cell.get_parameter("W").requires_grad_(False)
