@@ -13,7 +13,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.checks import at_least, positive
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
-from tauflow.training.metrics import evaluating
+from tauflow.training.metrics import evaluating, predict
 
 from .cell_runs import CellRun, cell_of, run_cell
 
@@ -76,17 +76,49 @@ def memory_length(
     if not len(data):
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: at_least(1, most=most)]
-    with evaluating(rnn):
-        embed = getattr(model, "embedding", None)
-        x = batch.x if embed is None else embed(batch.x)
-        dt = torch.ones(x.shape[:2]) if batch.dt is None else batch.dt
-        dt = dt.to(device=x.device, dtype=x.dtype)
-        given = {"dt": dt, "mask": batch.mask}
-        if rnn.cell.uses_observed:
-            given["observed"] = batch.observed
-        last = rnn(x, **given)[1]
+    with evaluating(model):
+        x, given, last = _what_it_gets(model, rnn, batch)
         starts = _initial(rnn, x), last.roll(1, 0)
         return _follow(rnn, x, given, starts, tolerance)
+
+
+def _what_it_gets(
+    model: nn.Module, rnn: SequenceModule, batch: SequenceBatch
+) -> tuple[Tensor, dict[str, Any], Tensor]:
+    """Return what a model hands to its sequence module, (B, T, I), and the state it ends in.
+
+    Embeddings, convolutional heads and whatever else a model does before are its own business, so
+    the call is overheard instead of repeated.
+    """
+    calls: list[tuple[Tensor, dict[str, Any], Tensor]] = []
+
+    def overhear(
+        _: nn.Module, args: Any, given: dict[str, Any], out: tuple[Tensor, Tensor]
+    ) -> None:
+        calls.append((args[0], given, out[1]))
+
+    handle = rnn.register_forward_hook(overhear, with_kwargs=True)
+    try:
+        predict(model, batch)
+    finally:
+        handle.remove()
+    x, given, last = calls[-1]
+    steps = x.shape[:2]
+    dt = given.get("dt")
+    mask = given.get("mask")
+    parts: dict[str, Any] = {
+        "dt": _of_steps(1.0 if dt is None else dt, steps).to(device=x.device, dtype=x.dtype),
+        "mask": None if mask is None else _of_steps(mask, steps),
+    }
+    if rnn.cell.uses_observed:
+        parts["observed"] = given.get("observed")
+    return x, parts, last
+
+
+def _of_steps(value: Tensor | float, steps: torch.Size) -> Tensor:
+    """Return gaps or a mask as (B, T), given as a number, (B, T) or (B, T, 1)."""
+    given = torch.as_tensor(value)
+    return given.reshape(steps) if given.ndim == 3 else given.expand(steps)
 
 
 def _forward_only(model: nn.Module) -> SequenceModule:
