@@ -276,6 +276,13 @@ class Sequences:
         there = np.repeat(keep, self.lengths)
         return Sequences(ids, self.lengths[keep], self.rows[there], self.times[there])
 
+    def among(self, first: int, last: int | None) -> "Sequences":
+        """Return the sequences from number ``first`` to before ``last``, by default all others."""
+        lengths = self.lengths[first:last]
+        start = int(self.lengths[:first].sum())
+        rows = slice(start, start + int(lengths.sum()))
+        return Sequences(self.ids[first:last], lengths, self.rows[rows], self.times[rows])
+
     def between(self, starts: Indices, stops: Indices) -> "Sequences":
         """Return the sequences with a span of its own taken of each; both are (N,)."""
         place = np.arange(len(self.rows)) - np.repeat(self.starts, self.lengths)

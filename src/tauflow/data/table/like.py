@@ -1,0 +1,174 @@
+"""Another table as a first one was read: to predict what nobody knows yet."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tauflow.batch import SequenceBatch
+from tauflow.checks import positive
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.errors import ArgumentError, TimeError
+
+from .csv_file import read_sheet
+from .frames import Sequences, Times, read_times, sequences_of
+from .options import GAP_AHEAD, MEASURED, TableInfo
+from .sheet import Bools, Floats, Sheet, sheet_of
+from .task import Scaling, gaps_of, with_input
+
+
+@dataclass(frozen=True, eq=False)
+class NewTable:
+    """Another table, read as that of a task was.
+
+    Args:
+        sheet: its cells.
+        sequences: which of its rows belong together.
+        card: of the task.
+        x: inputs of every row, (R, I).
+        observed: which of them were measured, (R, I), for a model that is told so.
+        timed: whether there is a column of times.
+    """
+
+    sheet: Sheet
+    sequences: Sequences
+    card: DatasetCard
+    x: NDArray[np.float32]
+    observed: Bools | None
+    timed: bool
+
+    def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
+        """Return sequences ``first`` to ``last``, padded, in which no target is marked as known."""
+        sequences, card = self.sequences.among(first, last), self.card
+        valid = torch.from_numpy(sequences.valid())
+        is_class = card.task == "classify"
+        size = tuple(valid.shape) if card.per_step else (len(sequences),)
+        size = size if is_class else (*size, card.target_size)
+        observed = None if self.observed is None else sequences.padded(self.observed)
+        return SequenceBatch(
+            x=torch.from_numpy(sequences.padded(self.x)),
+            y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
+            dt=torch.from_numpy(gaps_of(sequences)) if self.timed else None,
+            mask=None if bool(valid.all()) else valid,
+            observed=None if observed is None else torch.from_numpy(observed),
+            y_mask=torch.zeros_like(valid) if card.per_step else None,
+        )
+
+
+def sequences_like(
+    data: TaskData, table: Any, *, ahead: float | None = None, delimiter: str = ","
+) -> tuple[tuple[str, ...], SequenceBatch]:
+    """Read another table as that of ``data`` was read, to predict what nobody knows yet.
+
+    Columns, units and scales are those of ``data``; a column of targets or of groups is neither
+    needed nor read. Each id is one sequence, also where those of ``data`` were cut by time. Of
+    next-step prediction all rows are there, the last one too; where the rows of ``data`` are all as
+    far apart, so far ahead is what the model predicts, however far apart those of ``table`` are.
+
+    Args:
+        data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
+        table: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file.
+        ahead: for next-step prediction with an input for the gap ahead: time from the last row of
+            each id to the one to predict, in the unit of ``data.card.time_unit``.
+        delimiter: character between the cells of a file.
+
+    Returns:
+        The ids, and one batch of their sequences, in which no target is marked as known; of one
+        target per id, y is 0 and means nothing.
+
+    Raises:
+        ArgumentError: ``data`` are not a table's, or ``ahead`` is missing or not needed.
+        UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
+    """
+    if not isinstance(data, TaskData):
+        raise ArgumentError(
+            f"data must be what from_table or read_csv returned, got {type(data).__name__}."
+        )
+    info = data.table
+    if info is None:
+        raise ArgumentError(
+            f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
+        )
+    told = data.train.observed is not None
+    found = table_like(data.card, info, table, observed=told, ahead=ahead, delimiter=delimiter)
+    return found.sequences.ids, found.batch()
+
+
+def table_like(
+    card: DatasetCard,
+    info: TableInfo,
+    table: Any,
+    *,
+    observed: bool,
+    ahead: float | None = None,
+    delimiter: str = ",",
+) -> NewTable:
+    """Read another table as :func:`sequences_like` does, without padding it yet.
+
+    Args:
+        card: of the task.
+        info: what is known of its table.
+        table: the other one.
+        observed: whether the batches say which features are missing, rather than inputs.
+        ahead: see :func:`sequences_like`.
+        delimiter: between the cells of a file.
+    """
+    options, features = info.options, tuple(info.options.features or ())
+    is_file = isinstance(table, str | Path)
+    sheet = read_sheet(Path(table), delimiter, [options.id]) if is_file else sheet_of(table)
+    sheet.check_name(options.id, "id")
+    times = None if options.time is None else _times(sheet, options.time, info)
+    values = np.stack([sheet.numbers(sheet.check_name(f, "feature")) for f in features], axis=1)
+    sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
+    count = len(features)
+    scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
+    x, there = scaling.inputs_of(values)
+    if GAP_AHEAD in info.inputs[count:]:
+        x, there = with_input(x, there, _ahead(sequences, ahead) / float(info.x_scale[count]))
+    elif ahead is not None:
+        raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
+    x, seen = (x, there) if observed else (_with_measured(info, x, there), None)
+    return NewTable(sheet, sequences, card, x, seen, times is not None)
+
+
+def _times(sheet: Sheet, column: str, info: TableInfo) -> Times:
+    sheet.check_name(column, "time")
+    times = read_times(sheet, column, info.options.time_unit, plain=not info.dated)
+    if times.dated != info.dated:
+        kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
+        raise TimeError(
+            f"{sheet.where}: times of column {column!r} are {kinds[0]}, but {kinds[1]} in the "
+            "other table. Write them alike."
+        )
+    return times
+
+
+def _ahead(sequences: Sequences, last: float | None) -> Floats:
+    """Return the time from each row of the table to the next one of its id, (R,)."""
+    if last is None:
+        raise ArgumentError(
+            "ahead must say how long after the last row of each id the row to predict comes, as "
+            "the model has an input for that."
+        )
+    following = np.append(sequences.gaps()[1:], 0.0)
+    following[sequences.ends - 1] = positive(ahead=last)
+    found = np.empty(len(following))
+    found[sequences.rows] = following
+    return found
+
+
+def _with_measured(info: TableInfo, x: NDArray[np.float32], there: Bools) -> NDArray[np.float32]:
+    """Return the inputs with those that say what was measured."""
+    names = info.inputs[: x.shape[1]]
+    told = [MEASURED.format(name) in info.inputs[x.shape[1] :] for name in names]
+    gaps = [name for place, name in enumerate(names) if not there[:, place].all()]
+    silent = [name for name in gaps if not told[names.index(name)]]
+    if silent:
+        raise ArgumentError(
+            f"feature {silent[0]!r} has missing values, and in the other table it had none, so "
+            "that the model has no way to be told. Fill them in."
+        )
+    return np.concatenate([x, there[:, told].astype(np.float32)], axis=1)
