@@ -1,13 +1,17 @@
 """The one container that data sets produce, and that training consumes."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import index as whole_number
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from tauflow.checks import boolean_tensor, shape_error
-from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.errors import DataError, DtypeError, ShapeError
 
 _NUMBERS = 1 << 22
 """How many numbers of a field are taken at a time where a whole split is looked at."""
@@ -16,6 +20,10 @@ _NUMBERS = 1 << 22
 @dataclass(frozen=True)
 class SequenceBatch:
     """Sequences with their gaps, masks and targets; a whole split is one batch, and is indexable.
+
+    It is a data set of ``torch.utils.data``: ``DataLoader(batch, batch_size=32)``, ``Subset``,
+    ``random_split`` and ``ConcatDataset`` take it as it is, and a loader's batches are of this
+    class. Sequences of different lengths are padded with zeros at their ends, and masked.
 
     Args:
         x: inputs, (B, T, I), or images, (B, T, C, H, W); finite wherever ``mask`` and ``observed``
@@ -73,17 +81,76 @@ class SequenceBatch:
     def __len__(self) -> int:
         return self.x.shape[0]
 
-    def __getitem__(self, index: Tensor | slice) -> "SequenceBatch":
-        """Select sequences; a slice shares memory, an index tensor copies."""
-        if isinstance(index, int):
-            raise ArgumentError(
-                f"SequenceBatch: one sequence is a batch of one: use batch[{index}:{index + 1}]."
-            )
-        return self._map(lambda value: value[index])
+    def __getitem__(self, index: SupportsIndex | slice | Sequence[int] | Tensor) -> "SequenceBatch":
+        """Select sequences, by one number (a batch of one), several, a mask of them, or a slice.
 
-    def to(self, device: str | torch.device) -> "SequenceBatch":
-        """Move every tensor to a device."""
-        return self._map(lambda value: value.to(device))
+        A slice shares memory, everything else copies.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
+        rows = index if isinstance(index, slice) else _rows(index, len(self))
+        return self._map(lambda value: value[rows])
+
+    def __getitems__(self, index: Sequence[int]) -> "SequenceBatch":
+        """Select the sequences of a batch at once, as loaders do."""
+        return self[index]
+
+    @property
+    def valid(self) -> Tensor:
+        """The mask, (B, T), true everywhere if the batch has none."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Steps of each sequence up to its last valid one, (B,), as int64."""
+        counted = torch.arange(1, self.x.shape[1] + 1, device=self.x.device)
+        return (self.valid * counted).amax(1)
+
+    def with_steps(self, steps: int, *, per_step: bool | None = None) -> "SequenceBatch":
+        """Return the first steps of every sequence, or the sequences padded at their ends.
+
+        What is cut shares memory. Padding is zero, and false in the masks; ``mask`` is made.
+
+        Args:
+            steps: to have.
+            per_step: whether targets are one per step, which changes with the sequences; by default
+                if they have a second axis, as long as the sequences.
+        """
+        length = self.x.shape[1]
+        if per_step is None:
+            per_step = self.y.ndim > 1 and self.y.shape[1] == length
+        kept = {name: v for name, v in self.tensors().items() if per_step or name != "y"}
+        if steps <= length:
+            return replace(self, **{name: value[:, :steps] for name, value in kept.items()})
+        kept["mask"] = self.valid
+        return replace(
+            self,
+            **{
+                name: F.pad(value, (*(0, 0) * (value.ndim - 2), 0, steps - length))
+                for name, value in kept.items()
+            },
+        )
+
+    def to(
+        self,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        non_blocking: bool = False,
+    ) -> "SequenceBatch":
+        """Move every tensor to a device, and those of real numbers to a dtype."""
+        return self._map(
+            lambda value: value.to(
+                device, dtype if value.is_floating_point() else None, non_blocking=non_blocking
+            )
+        )
+
+    def pin_memory(self) -> "SequenceBatch":
+        """Copy every tensor to page-locked memory, from where it goes faster to a GPU."""
+        return self._map(Tensor.pin_memory)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are there, by name."""
@@ -105,3 +172,52 @@ class SequenceBatch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
         return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})
+
+
+def collate(batches: Sequence[SequenceBatch]) -> SequenceBatch:
+    """Join batches into one, padded to the longest of them; the ``collate_fn`` of data loaders.
+
+    Raises:
+        DataError: one has a field that another lacks.
+        ShapeError: they differ in more than their numbers of sequences and of steps.
+    """
+    if isinstance(batches, SequenceBatch):  # selected at once
+        return batches
+    names = [batch.tensors().keys() - {"mask"} for batch in batches]
+    for name in sorted(set().union(*names) - names[0].intersection(*names)):
+        raise DataError(
+            f"collate: {name} is there in some of the {len(batches)} batches only. Give it in all "
+            "of them, or in none."
+        )
+    steps = [batch.x.shape[1] for batch in batches]
+    if min(steps) < max(steps) or len({batch.mask is None for batch in batches}) > 1:
+        batches = [replace(batch, mask=batch.valid).with_steps(max(steps)) for batch in batches]
+    parts = [batch.tensors() for batch in batches]
+    for name in parts[0]:
+        shapes = {tuple(part[name].shape[1:]) for part in parts}
+        if len(shapes) > 1:
+            raise ShapeError(
+                f"collate: {name} of one sequence has the shapes {sorted(shapes)}. Sequences may "
+                "differ in their number of steps only, and so may targets per step."
+            )
+    return SequenceBatch(**{name: torch.cat([p[name] for p in parts]) for name in parts[0]})
+
+
+def _rows(index: Any, count: int) -> Tensor:
+    """Return what selects sequences as a tensor of indices or a mask."""
+    if isinstance(index, Tensor) and index.ndim:
+        return index
+    try:
+        number = whole_number(index)
+    except TypeError:
+        return torch.as_tensor(index, dtype=None if len(index) else torch.long)
+    if not -count <= number < count:
+        raise IndexError(f"SequenceBatch: there is no sequence {number} among {count}.")
+    return torch.tensor([number])
+
+
+def _default_collate(batches: Any, *, collate_fn_map: object) -> SequenceBatch:
+    return collate(batches)
+
+
+default_collate_fn_map[SequenceBatch] = _default_collate

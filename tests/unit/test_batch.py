@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from tauflow import SequenceBatch
-from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.errors import DtypeError, ShapeError
 
 
 def batch():
@@ -28,6 +29,9 @@ def test_moving_moves_every_tensor():
     moved = batch().to("meta")
     assert {t.device.type for t in (moved.x, moved.y, moved.dt, moved.mask)} == {"meta"}
     assert moved.y_mask is None
+    precise = batch().to(dtype=torch.float64)
+    assert {t.dtype for t in (precise.x, precise.y, precise.dt)} == {torch.float64}
+    assert precise.mask.dtype is torch.bool
 
 
 @pytest.mark.parametrize(
@@ -49,11 +53,36 @@ def test_a_mask_of_numbers_is_refused(field):
         SequenceBatch(x=torch.zeros(4, 3, 2), y=torch.zeros(4), **{field: ones.long()})
 
 
-def test_lists_and_single_sequences_are_refused():
+def test_lists_are_refused():
     with pytest.raises(DtypeError, match=r"y must be a torch.Tensor, got list"):
         SequenceBatch(x=torch.zeros(1, 3, 2), y=[1.0])
-    with pytest.raises(ArgumentError, match=r"use batch\[2:3\]"):
-        batch()[2]
+
+
+@pytest.mark.parametrize(
+    ("index", "chosen"),
+    [
+        (2, [2]),
+        (-1, [3]),
+        (np.int64(1), [1]),
+        (torch.tensor(1), [1]),
+        ([3, 0, 0], [3, 0, 0]),
+        ([], []),
+        (np.array([True, False, False, True]), [0, 3]),
+        (torch.tensor([False, True, False, False]), [1]),
+    ],
+)
+def test_sequences_are_selected_by_what_numpy_takes(index, chosen):
+    found = batch()[index]
+    assert found.y.tolist() == chosen
+    assert torch.equal(
+        found.x, torch.stack([batch().x[i] for i in chosen] or [batch().x[0]])[: len(chosen)]
+    )
+
+
+def test_single_sequences_end():
+    assert [one.y.tolist() for one in batch()] == [[0.0], [1.0], [2.0], [3.0]]
+    with pytest.raises(IndexError, match="there is no sequence 4 among 4"):
+        batch()[4]
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2, 5), (4, 3, 1, 2, 2, 2)])

@@ -8,10 +8,14 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+import torch
+from torch.utils.data import DataLoader
+
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
+from .loading import load_batches
 from .table.options import TableInfo
 
 TASKS = ("regress", "classify", "binary")
@@ -160,4 +164,46 @@ class TaskData:
         valid = None if self.valid is None else self.valid.to(device)
         return TaskData(
             self.card, self.train.to(device), valid, self.test.to(device), table=self.table
+        )
+
+    def loader(
+        self,
+        batch_size: int,
+        part: str = "train",
+        *,
+        bucket_by_length: bool = False,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> DataLoader[SequenceBatch]:
+        """Return PyTorch's loader of the batches of a part, for a training loop of one's own.
+
+        Args:
+            batch_size: sequences of a batch.
+            part: ``"train"``, ``"valid"`` or ``"test"``.
+            bucket_by_length: whether a batch's sequences are of like lengths, and end where the
+                longest of them does, so that little is padding.
+            shuffle: whether to draw the order of the sequences anew in each epoch.
+            drop_last: whether to leave out what does not fill a batch.
+            generator: of the draws; torch's global one if ``None``.
+            **options: of ``torch.utils.data.DataLoader``: ``num_workers``, ``pin_memory``, ...
+
+        Raises:
+            ArgumentError: there is no validation part.
+        """
+        data = getattr(self, one_of(("train", "valid", "test"), part=part))
+        if data is None:
+            raise ArgumentError(
+                f"{self.card.name} has no validation part. Choose part='train' or part='test'."
+            )
+        return load_batches(
+            data,
+            batch_size,
+            per_step=self.card.per_step,
+            bucket_by_length=bucket_by_length,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            generator=generator,
+            **options,
         )

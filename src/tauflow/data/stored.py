@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, shape_error
@@ -269,15 +267,7 @@ def _padded(where: str, piece: SequenceBatch, steps: int, *, per_step: bool) -> 
             f"{where}: its sequences have {length} steps, more than steps={steps}. Raise steps to "
             "the length of the longest, or cut the sequences."
         )
-    mask = piece.mask
-    if mask is None:
-        mask = torch.ones(piece.x.shape[:2], dtype=torch.bool, device=piece.x.device)
-    longer = {
-        name: F.pad(tensor, (*(0, 0) * (tensor.ndim - 2), 0, steps - length))
-        for name, tensor in {**piece.tensors(), "mask": mask}.items()
-        if name != "y" or per_step
-    }
-    return replace(piece, **longer)
+    return replace(piece, mask=piece.valid).with_steps(steps, per_step=per_step)
 
 
 def _open_part(folder: Path, arrays: Mapping[str, Any], *, verify: bool) -> SequenceBatch:

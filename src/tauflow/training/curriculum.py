@@ -1,7 +1,5 @@
 """Train on the beginnings of sequences first, and on more of them from stage to stage."""
 
-from dataclasses import fields, replace
-
 from tauflow.batch import SequenceBatch
 
 from .recipe import Recipe
@@ -31,7 +29,4 @@ def beginning(batch: SequenceBatch, steps: int) -> SequenceBatch:
     Targets are taken for one per step if they have a third axis or their second is as long as the
     sequences, and are then cut too; else they are one per sequence, and stay.
     """
-    per_step = batch.y.ndim > 1 and batch.y.shape[1] == batch.x.shape[1]
-    kept = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    cut = [name for name, value in kept.items() if value is not None and (name != "y" or per_step)]
-    return replace(batch, **{name: kept[name][:, :steps] for name in cut})
+    return batch.with_steps(min(steps, batch.x.shape[1]))
