@@ -35,6 +35,8 @@ class SequenceBatch:
         observed: bool, in the shape of x, which features were measured.
         y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known;
             defaults to ``mask`` in losses.
+        weight: (B,), above 0, how much each sequence counts in the loss; a mean over entries then
+            is a weighted one. Metrics count all alike.
     """
 
     x: Tensor
@@ -43,6 +45,7 @@ class SequenceBatch:
     mask: Tensor | None = None
     observed: Tensor | None = None
     y_mask: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -71,6 +74,7 @@ class SequenceBatch:
             ("mask", (batch, steps)),
             ("observed", tuple(self.x.shape)),
             ("y_mask", tuple(self.y.shape) if entries else (batch, steps)),
+            ("weight", (batch,)),
         ):
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != expected:
@@ -122,7 +126,8 @@ class SequenceBatch:
         length = self.x.shape[1]
         if per_step is None:
             per_step = self.y.ndim > 1 and self.y.shape[1] == length
-        kept = {name: v for name, v in self.tensors().items() if per_step or name != "y"}
+        whole = {"weight"} if per_step else {"weight", "y"}
+        kept = {name: value for name, value in self.tensors().items() if name not in whole}
         if steps <= length:
             return replace(self, **{name: value[:, :steps] for name, value in kept.items()})
         kept["mask"] = self.valid

@@ -107,10 +107,12 @@ def train(
     splits: Splits = {"train": train, "valid": valid, "test": test}
     at_least(0, seed=seed)
     check_training(model, splits, loss=loss, metric=metric, recipe=recipe)
-    if ranks.several and recipe.class_weights and recipe.class_weight_mean != "entries":
+    by_sum = recipe.class_weights and recipe.class_weight_mean != "entries"
+    if ranks.several and (by_sum or train.weight is not None):
         raise ArgumentError(
-            "several processes share a batch's loss by its entries, and class weights divide it by "
-            "their sum. Set class_weight_mean='entries', or train in one process."
+            "several processes share a batch's loss by its entries, and weights, of classes or of "
+            "sequences, divide it by their sum. Set class_weight_mean='entries' and leave out the "
+            "weights of sequences, or train in one process."
         )
     facts = {"recipe": recipe.to_dict(), "seed": seed, "loss": loss, "metric": metric}
     sizes = {name: None if data is None else len(data) for name, data in splits.items()}

@@ -81,10 +81,7 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
         return loss.entries(prediction, y).flatten() * weight(prediction, y)
 
-    def mean(prediction: Tensor, y: Tensor) -> Tensor:
-        return compare(prediction, y).sum() / weight(prediction, y).sum()
-
-    return replace(loss, compare=compare, mean=mean if by == "weights" else None)
+    return replace(loss, compare=compare, mean=None, counts=weight if by == "weights" else None)
 
 
 LOSSES: Registry[Score] = Registry(

@@ -93,6 +93,13 @@ def _check_types(model: nn.Module, splits: Splits, *, loss: str, metric: str) ->
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:
     """Refuse inputs that are not finite where they were measured, and gaps at steps that count."""
+    weight = data.weight
+    if weight is not None and not bool(((weight > 0) & torch.isfinite(weight)).all()):
+        row = int((~((weight > 0) & torch.isfinite(weight))).nonzero()[0])
+        raise DataError(
+            f"weight of the {name} data is {float(weight[row]):g} at sequence {row}, expected a "
+            "finite number above 0. Leave out sequences that are not to count."
+        )
     for part in ("x", "dt"):
         for first, piece in data.pieces():
             bad = _not_finite(part, piece)

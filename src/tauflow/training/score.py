@@ -24,8 +24,9 @@ class Score:
             integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit.
         compare: maps predictions (..., O) and targets that fit them to one number per entry.
         higher_is_better: whether a larger score is a better one.
-        mean: the mean of ``compare`` in one operation, if there is a faster one than taking it; or
-            a weighted mean, for a loss.
+        mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
+        counts: maps the same to what each entry counts in the divisor of the mean, (K,), for a
+            loss; by default 1.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
             targets that are classes.
@@ -40,6 +41,7 @@ class Score:
     compare: Callable[[Tensor, Tensor], Tensor] | None = None
     higher_is_better: bool = False
     mean: Callable[[Tensor, Tensor], Tensor] | None = None
+    counts: Callable[[Tensor, Tensor], Tensor] | None = None
     whole: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -63,17 +65,30 @@ class Score:
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
+        weight = None if batch.weight is None else _per_entry(batch.weight, prediction, batch)
         prediction, y = self.selected(prediction, batch)
         if y.numel() == 0:
             raise DataError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
+        if weight is not None or self.counts is not None:
+            return self._weighted_mean(prediction, y, weight)
         if self.whole is not None:
             return self.whole(prediction.flatten(0, -2), y.flatten())
         if self.mean is not None:
             return self.mean(prediction, y)
         return self.entries(prediction, y).mean()
+
+    def _weighted_mean(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+        entries = self.entries(prediction, y).flatten()
+        counts = None if self.counts is None else self.counts(prediction, y)
+        if weight is not None:
+            each = weight.repeat_interleave(entries.numel() // weight.numel())
+            entries = entries * each
+            counts = each if counts is None else counts * each
+        assert counts is not None
+        return entries.sum() / counts.sum()
 
     def entries(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Return one number per entry, given what :meth:`selected` returns.
@@ -164,6 +179,17 @@ class Score:
                 f"{self.name}: y has dtype {batch.y.dtype}, predictions have {prediction.dtype}. "
                 "Convert the data, or the model, so that they agree."
             )
+
+
+def _per_entry(weight: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:
+    """Return the weights of sequences, (B,), for what :meth:`Score.selected` returns, (K,)."""
+    own = weight.to(prediction.dtype)
+    if prediction.ndim == 2:
+        return own
+    valid = batch.mask if batch.y_mask is None else batch.y_mask
+    if valid is None:
+        return own.repeat_interleave(prediction.shape[1])
+    return own.view(-1, *(1,) * (valid.ndim - 1)).expand_as(valid)[valid]
 
 
 def _valid(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
