@@ -44,26 +44,25 @@ def _times(damping, value):
 
 
 @inlined
-def _activate(flow, drive, no_bias, at, f):
+def _activate(blas, phi, W_1, drive, no_bias, at, f):
     """Write the values of phi at ``at`` (rows, N) to ``f`` (rows, H)."""
-    W_1, phi = flow.field.W_1, flow.phi
     width, neurons = W_1.shape
     copy_rows(at.shape[0], drive, f)
-    matmul(flow.blas, at, W_1, f, width, neurons, True, True)
+    matmul(blas, at, W_1, f, width, neurons, True, True)
     for row in range(at.shape[0]):
         activate(phi, f[row], no_bias, f[row], False)
 
 
 @inlined
-def _values(flow, at, f, F):
+def _values(blas, field, at, f, F):
     """Write the field's values, given those of phi."""
-    field, neurons = flow.field, at.shape[1]
+    neurons = at.shape[1]
     damping, b_2, scale = field.numbers[6], field.b_2, field.scale
     if field.W_2.size > 0:
         for row in range(at.shape[0]):
             for j in range(neurons):
                 F[row, j] = b_2[j] - _times(damping, at[row, j])
-        matmul(flow.blas, f, field.W_2, F, neurons, f.shape[1], True, True)
+        matmul(blas, f, field.W_2, F, neurons, f.shape[1], True, True)
     else:
         for row in range(at.shape[0]):
             for j in range(neurons):
@@ -124,18 +123,19 @@ def cover(flow, tape, place, drive, delta, no_bias, F, h):
         h: the state.
     """
     t, low, high = place
-    field, fused = flow.field, flow.field.leak.size > 0
+    blas, phi, field = flow  # once: every array of a nested tuple is counted where it is taken out
+    fused, W_1 = field.leak.size > 0, field.W_1
     a, b, A, leak, clip = field.a, field.b, field.scale, field.leak, field.numbers[7]
     stages = b.size
     for n in range(field.substeps * stages):
         i, at, f = n % stages, tape.at[t, n, low:high], tape.f[t, n, low:high]
         _start_stage(a, i, delta, h, F, at)
-        _activate(flow, drive, no_bias, at, f)
+        _activate(blas, phi, W_1, drive, no_bias, at, f)
         if fused:
             for row in range(high - low):
                 _fuse(A, leak, delta[row], f[row], h[row])
         else:
-            _values(flow, at, f, F[i])
+            _values(blas, field, at, f, F[i])
             if i == stages - 1:
                 _finish(b, clip, delta, F, h)
 
@@ -157,7 +157,9 @@ def _stop_at_clip(flow, tape, place, k, rows, end, F, carry):
     for row in range(carry.shape[0]):
         end[row] = tape.at[t, first, low + row]
     for i in range(field.b.size):
-        _values(flow, tape.at[t, first + i, low:high], tape.f[t, first + i, low:high], F)
+        _values(
+            flow.blas, field, tape.at[t, first + i, low:high], tape.f[t, first + i, low:high], F
+        )
         for row in range(carry.shape[0]):
             add_scaled(end[row], rows.delta[row] * field.b[i], F[row])
     for row in range(carry.shape[0]):
@@ -192,23 +194,23 @@ def _pull_back_values(field, rows, stage):
 
 
 @inlined
-def _pull_back_stage(flow, rows, stage, carry):
+def _pull_back_stage(blas, phi, field, rows, stage, carry):
     """Take ``e``, the gradient of a stage's values over delta, back to the stage's state.
 
     ``e`` becomes the gradient of the state; ``carry`` gets it added.
     """
-    field, at, f, e = flow.field, stage.at, stage.f, stage.e
+    at, f, e = stage.at, stage.f, stage.e
     damping, neurons, width = field.numbers[6], at.shape[1], f.shape[1]
     if rows.to_delta.size > 0:
-        _values(flow, at, f, stage.F)
+        _values(blas, field, at, f, stage.F)
     _pull_back_values(field, rows, stage)
     if field.W_2.size > 0:
-        matmul(flow.blas, e, field.W_2, stage.to_z, width, neurons, False, False)
+        matmul(blas, e, field.W_2, stage.to_z, width, neurons, False, False)
     for row in range(at.shape[0]):
-        times_slope(flow.phi, stage.to_z[row], f[row], f[row])
+        times_slope(phi, stage.to_z[row], f[row], f[row])
         for j in range(neurons):
             e[row, j] = -_times(damping, e[row, j])
-    matmul(flow.blas, stage.to_z, field.W_1, e, neurons, width, False, True)
+    matmul(blas, stage.to_z, field.W_1, e, neurons, width, False, True)
     for row in range(at.shape[0]):
         add_scaled(carry[row], _ONE, e[row])
 
@@ -226,7 +228,7 @@ def uncover(flow, tape, deltas, place, rows, e, F, carry):
         carry: (rows, N).
     """
     t, low, high = place
-    field = flow.field
+    blas, phi, field = flow
     stages = field.b.size
     for k in range(field.substeps - 1, -1, -1):
         if field.numbers[7] < np.inf:
@@ -240,7 +242,7 @@ def uncover(flow, tape, deltas, place, rows, e, F, carry):
             own, to_z = e[i], deltas.z[t, n, low:high]
             to_F = deltas.F[t, n, low:high] if field.W_2.size > 0 else own
             stage = Stage(tape.at[t, n, low:high], tape.f[t, n, low:high], F, own, to_z, to_F)
-            _pull_back_stage(flow, rows, stage, carry)
+            _pull_back_stage(blas, phi, field, rows, stage, carry)
             for j in range(i):
                 if field.a[i, j] != _ZERO:
                     for row in range(carry.shape[0]):
@@ -266,7 +268,7 @@ def _pull_back_row(A, leak, delta, h, f, after, g, to_z, neurons):
 def uncover_fused(flow, tape, deltas, place, rows, after, carry):
     """Do what :func:`uncover` does for the fused solver, with the state ``after`` the gap."""
     t, low, high = place
-    field = flow.field
+    blas, phi, field = flow
     A, leak, delta, sums = field.scale, field.leak, rows.delta, rows.neurons
     width, neurons = field.W_1.shape
     for k in range(field.substeps - 1, -1, -1):
@@ -280,5 +282,5 @@ def uncover_fused(flow, tape, deltas, place, rows, after, carry):
                 )
                 if rows.to_delta.size > 0:
                     rows.to_delta[row] += to_delta
-                times_slope(flow.phi, z[row], f[row], f[row])
-        matmul(flow.blas, z, field.W_1, carry, neurons, width, False, True)
+                times_slope(phi, z[row], f[row], f[row])
+        matmul(blas, z, field.W_1, carry, neurons, width, False, True)
