@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tauflow.kernels.cpu.jit import f4, inlined, kernel, matmul, set_blas_threads
-from tauflow.kernels.cpu.math import activate, add, memory_backward, memory_forward, times_slope
+from tauflow.kernels.cpu.math import (
+    activate,
+    add,
+    copy,
+    memory_backward,
+    memory_forward,
+    times_slope,
+)
 from tauflow.kernels.engine.activations import Phi
 
 from .form import Code
@@ -157,7 +164,7 @@ def closed_forward(index, low, high, blas, numbers, weights, tape, memory, run):
         core_forward(core, place, source, accumulate, run.dt, after)
         for b in range(low, high):
             if run.valid.size > 0 and not run.valid[b, t]:
-                after[b] = before[b]
+                copy(before[b], after[b])
                 if remembers:
                     memory.c[(t + 1) % memory.c.shape[0], b] = memory.c[t % memory.c.shape[0], b]
             run.out[b, t] = after[b]
@@ -174,7 +181,7 @@ def _remember(blas, memory, place, before, source):
     for b in range(low, high):
         memory_forward(gates[b], memory.bias, c_before[b], c_after[b], source[b, :n])
         if source.shape[1] > n:
-            source[b, n:] = before[b]
+            copy(before[b], source[b, n:])
 
 
 @kernel
@@ -201,7 +208,7 @@ def closed_backward(index, low, high, blas, numbers, weights, memory, run, tapes
             if run.out.size > 0:
                 add(carry[b], run.out[b, t])
             if masked:
-                kept[b - low] = carry[b]
+                copy(carry[b], kept[b - low])
         to_source = shown if remembers else carry
         _core_backward(core, deltas, place, run, carried, own, to_source)
         if remembers:
@@ -209,7 +216,7 @@ def closed_backward(index, low, high, blas, numbers, weights, memory, run, tapes
         if masked:  # a masked step passes its gradient on untouched
             for b in range(low, high):
                 if not run.valid[b, t]:
-                    carry[b] = kept[b - low]
+                    copy(kept[b - low], carry[b])
     set_blas_threads(blas, threads)
 
 
@@ -231,7 +238,7 @@ def _forget(blas, memory, deltas, place, run, carried, shown):
         else:
             memory_backward(gates[b], before[b], after[b], shown[b, :n], carried.c[b], delta[b])
         if shown.shape[1] > n:
-            carry[b] = shown[b, n:]
+            copy(shown[b, n:], carry[b])
     reads_state = shown.shape[1] > n
     matmul(
         blas, delta[low:high], memory.recurrent, carry[low:high], n, 4 * n, False, reads_state

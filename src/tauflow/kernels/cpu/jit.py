@@ -59,7 +59,9 @@ def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST
     """Compile a function that kernels call."""
     if function is None:
         return lambda decorated: inlined(decorated, math=math)
-    return numba.njit(fastmath=math, error_model="numpy")(function)
+    return numba.njit(
+        fastmath=math, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
 
 
 def kernel(function: Callable[..., Any] | None = None, *, of: tuple[str, ...] = ()) -> Any:

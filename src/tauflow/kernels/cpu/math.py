@@ -254,10 +254,17 @@ def valid_rows(mask, first, rows, t, valid):
 
 
 @inlined
+def copy(source, target):
+    """Copy one row. ``target[:] = source`` would compile the words of an error about shapes."""
+    for j in range(target.shape[0]):
+        target[j] = source[j]
+
+
+@inlined
 def copy_rows(rows, source, target):
     """Copy the first rows."""
     for row in range(rows):
-        target[row] = source[row]
+        copy(source[row], target[row])
 
 
 @inlined

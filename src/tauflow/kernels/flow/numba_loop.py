@@ -13,7 +13,7 @@ Arrays are explained in :mod:`tauflow.kernels.flow`.
 import numpy as np
 
 from tauflow.kernels.cpu.jit import f4, inlined, kernel, matmul, set_blas_threads
-from tauflow.kernels.cpu.math import add, copy_rows, memory_backward, memory_forward
+from tauflow.kernels.cpu.math import add, copy, copy_rows, memory_backward, memory_forward
 from tauflow.kernels.engine.activations import Phi
 from tauflow.kernels.flow import Flow, Place, Rows
 
@@ -48,22 +48,22 @@ def flow_forward(index, low, high, blas, field, tape, memory, run):
         after = states[(t + 1) % states.shape[0], low:high]
         for row in range(rows):
             delta[row] = run.delta[low + row, t]
-            after[row] = before[row]
+            copy(before[row], after[row])
         if memory.recurrent.size > 0:
             _remember(blas, memory, Place(t, low, high), before, drive, after)
         else:
             for row in range(rows):
-                drive[row] = run.drive[low + row, t]
+                copy(run.drive[low + row, t], drive[row])
         cover(
             flow, tape, Place(t % tape.at.shape[0], low, high), drive, delta, no_bias, F, after
         )  # fmt: skip
         for row in range(rows):
             b = low + row
             if run.mask.shape[1] > 0 and not run.mask[b, t]:
-                after[row] = before[row]
+                copy(before[row], after[row])
                 if memory.recurrent.size > 0:
-                    memory.c[t + 1, b] = memory.c[t, b]
-            run.out[b, t] = after[row]
+                    copy(memory.c[t, b], memory.c[t + 1, b])
+            copy(after[row], run.out[b, t])
     set_blas_threads(blas, threads)
 
 
@@ -87,7 +87,7 @@ def _remember(blas, memory, place, h, drive, start):
         memory_forward(memory.gates[t, b], no_bias, memory.c[t, b], memory.c[t + 1, b],
                        memory.u[t, b])  # fmt: skip
     for row in range(high - low):
-        drive[row] = memory.drive_bias
+        copy(memory.drive_bias, drive[row])
     if memory.drive.size > 0:
         width = memory.drive.shape[0]
         matmul(blas, shown, memory.drive, drive, width, n, True, True)

@@ -30,7 +30,7 @@ One sub-step of the fused solver, with :math:`f = \varphi(W_1 h + \ldots)`, and 
 import numpy as np
 
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, FAST_SUMS, f4, inlined, matmul
-from tauflow.kernels.cpu.math import activate, add_scaled, copy_rows, dot, times_slope
+from tauflow.kernels.cpu.math import activate, add_scaled, copy, copy_rows, dot, times_slope
 from tauflow.kernels.flow import Stage
 
 _ZERO = f4(0.0)
@@ -92,7 +92,7 @@ def _clip(h, limit):
 def _start_stage(a, i, delta, h, F, at):
     """Write the states of stage ``i`` of a sub-step from ``h`` to ``at``."""
     for row in range(at.shape[0]):
-        at[row] = h[row]
+        copy(h[row], at[row])
         for j in range(i):
             if a[i, j] != _ZERO:
                 add_scaled(at[row], delta[row] * a[i, j], F[j, row])
@@ -155,7 +155,7 @@ def _stop_at_clip(flow, tape, place, k, rows, end, F, carry):
     field = flow.field
     limit, first = field.numbers[7], k * field.b.size
     for row in range(carry.shape[0]):
-        end[row] = tape.at[t, first, low + row]
+        copy(tape.at[t, first, low + row], end[row])
     for i in range(field.b.size):
         _values(
             flow.blas, field, tape.at[t, first + i, low:high], tape.f[t, first + i, low:high], F
@@ -186,7 +186,7 @@ def _pull_back_values(field, rows, stage):
         for j in range(e.shape[1]):
             e[row, j] *= rows.delta[row]
         if field.W_2.size > 0:
-            stage.to_F[row] = e[row]
+            copy(e[row], stage.to_F[row])
         else:
             _scale_gradient(rows.neurons[0], f[row], e[row])
             for j in range(e.shape[1]):

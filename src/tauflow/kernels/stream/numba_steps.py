@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tauflow.kernels.closed_form.form import Tape, Weights
 from tauflow.kernels.closed_form.numba_loop import Core, Place, core_forward, read_code
 from tauflow.kernels.cpu.jit import f4, inlined, kernel, matmul, set_blas_threads
-from tauflow.kernels.cpu.math import memory_forward
+from tauflow.kernels.cpu.math import copy, memory_forward
 from tauflow.kernels.stream import AT
 from tauflow.kernels.synapses import layout
 from tauflow.kernels.synapses.numba_loop import ltc_forward
@@ -76,7 +76,7 @@ def ltc_step(x, dt, *packed):
     samples, tape = layout.Samples(own.u, own.delta, own.mask), layout.Tape(own.kept, own.slopes)
     ltc_forward(0, 0, B, samples, sensory, recurrent, method, own.h, own.states, tape)
     for b in range(B):
-        own.h[b] = own.states[b, 0]
+        copy(own.states[b, 0], own.h[b])
         for j in range(own.y.shape[1]):
             own.y[b, j] = maps.outputs[0, j] * own.h[b, j] + maps.outputs[1, j]
 
@@ -133,8 +133,8 @@ def _core(blas, numbers, floats, places):
 def _join(joint, left, right):
     split = left.shape[1]
     for b in range(joint.shape[0]):
-        joint[b, :split] = left[b]
-        joint[b, split:] = right[b]
+        copy(left[b], joint[b, :split])
+        copy(right[b], joint[b, split:])
 
 
 @inlined
@@ -152,7 +152,7 @@ def _remember(blas, floats, places, x, h):
     matmul(blas, reading, weights, gates, width, reads, True, False)
     for b in range(x.shape[0]):
         memory_forward(gates[b], bias, c[b], c_after[b], u[b])
-        c[b] = c_after[b]
+        copy(c_after[b], c[b])
     return u
 
 
@@ -172,7 +172,7 @@ def closed_step(x, dt, blas, numbers, floats, places, reads_state):
     core = _core(blas, numbers, floats, places)
     source, h = _matrix(floats, places, AT.source), _matrix(floats, places, AT.h)
     gaps = _matrix(floats, places, AT.dt)
-    _row(floats, places, AT.dt)[:] = dt
+    copy(dt, _row(floats, places, AT.dt))
     if places[AT.c, 0] < places[AT.c, 1]:
         u = _remember(blas, floats, places, x, h)
         if reads_state:

@@ -37,7 +37,16 @@ Arrays are explained in :mod:`.layout`.
 import numpy as np
 
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inlined, kernel
-from tauflow.kernels.cpu.math import add, add_rows, add_scaled, copy_rows, dot, move, valid_rows
+from tauflow.kernels.cpu.math import (
+    add,
+    add_rows,
+    add_scaled,
+    copy,
+    copy_rows,
+    dot,
+    move,
+    valid_rows,
+)
 
 from .numba_synapses import conduct, pull_back
 
@@ -65,7 +74,7 @@ def _gap_slope(after, drive, conductance, reciprocal, slope):
 @inlined
 def _move_along(v, delta, weights, slopes, row, at):
     """Write v + delta times the weighted slopes; a weight of 0 does not look at its slope."""
-    at[:] = v
+    copy(v, at)
     for j in range(weights.shape[0]):
         if weights[j] != _ZERO:
             add_scaled(at, delta * weights[j], slopes[j, row])
@@ -85,7 +94,7 @@ def _finish(rows, valid, delta, b, k, v, after):
     for row in range(rows):
         if valid[row]:
             _move_along(v[row], delta[row], b, k, row, after)
-            v[row] = after
+            copy(after, v[row])
 
 
 @inlined
@@ -123,7 +132,8 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
             if valid_rows(samples.mask, first, rows, t, valid):
                 copy_rows(rows, u[first:, t], u_t)
                 for row in range(rows):
-                    input_drive[row], input_conductance[row] = method.leak[0], method.leak[1]
+                    copy(method.leak[0], input_drive[row])
+                    copy(method.leak[1], input_conductance[row])
                 conduct(rows, u_t, sensory, input_drive, input_conductance)
                 delta = deltas[first:, t]
                 for e in range(substeps * stages):
@@ -140,11 +150,11 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
                         D, G = drive[row], conductance[row]
                         _advance(v[row], D, G, delta[row], C, after, reciprocal)
                         if kept.shape[1] > 0:
-                            kept[1, first + row, t, e] = reciprocal
+                            copy(reciprocal, kept[1, first + row, t, e])
                         if slopes.shape[0] > 0:
                             _gap_slope(after, D, G, reciprocal, slopes[first + row, t, e])
                         if valid[row]:
-                            v[row] = after
+                            copy(after, v[row])
                     if not fused:
                         _slopes(C, rows, at, drive, conductance, k[i])
                         if kept.shape[1] > 0:
