@@ -1,0 +1,9 @@
+"""Estimators in the manner of scikit-learn: ``fit``, ``predict``, ``score`` for sequences."""
+
+from . import needs as _needs  # noqa: F401  # says what is missing before anything reaches for it
+
+# isort: split
+from .classifier import SequenceClassifier
+from .regressor import SequenceRegressor
+
+__all__ = ["SequenceClassifier", "SequenceRegressor"]

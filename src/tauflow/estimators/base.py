@@ -1,0 +1,399 @@
+"""What the estimators share: parameters, reading X, training and running the model."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tauflow.checks import one_of, within
+from tauflow.data.table.sheet import sheet_of
+from tauflow.errors import ArgumentError, ShapeError
+from tauflow.models.registry import entry_of
+from tauflow.models.specified import ModelSpec
+from tauflow.training import Recipe, train
+from tauflow.training.metrics import predict
+
+from .network import device_of, each_of, network_of, recipe_of
+from .preparation import Preparation
+from .rows import Floats, Indices, Rows, is_table, rows_of_arrays, rows_of_table, with_times
+from .targets import Task, checked_weight, per_sequence
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_PIECE = 512  # sequences of a forward pass that predicts
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators.
+
+    Args:
+        model: catalog name, a cell's or a whole model's.
+        hidden_size: neurons.
+        options: everything else that the model's constructor takes, ``num_layers`` too.
+        epochs: passes over the training data.
+        lr: learning rate of Adam.
+        batch_size: sequences per step.
+        recipe: further fields of :class:`tauflow.Recipe`, such as ``{"optimizer": "adamw",
+            "clip": "norm", "clip_norm": 1.0}``; or a whole :class:`tauflow.Recipe`, which then
+            stands in for ``epochs``, ``lr`` and ``batch_size``.
+        validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
+            validation: the weights of the best epoch are kept. 0: all are trained on, and the last
+            epoch's are kept. Not used if ``fit`` is given validation data.
+        warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before.
+        random_state: of the first weights, the order of the batches, dropout and the draw of the
+            validation part: an integer for the same numbers each time, ``None``, or a
+            ``RandomState``.
+        callbacks: functions, called with the row of the history of each epoch.
+        device: where to train and predict; ``"auto"`` is the accelerator if there is one.
+        backend: of a cell: ``"auto"``, ``"reference"`` or the name of a fused one.
+        time_unit: ``"auto"``: the median gap of the training data is 1 for the model; or how long
+            the gap is that is 1. Time constants begin around 1, so that other units train badly.
+        impute: what a model that is not told of missing values gets in their place: ``"mean"`` of
+            the training part or ``"last"`` value of the sequence, the mean before the first; and
+            for each feature with missing values an input more, 1 where it was measured.
+        layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
+        dtype: of the network, ``"float32"`` or ``"float64"``.
+        verbose: 1 for a progress bar.
+    """
+
+    model: str = "cfc"
+    hidden_size: int = 32
+    options: Mapping[str, Any] | None = None
+    epochs: int = 100
+    lr: float = 5e-3
+    batch_size: int = 32
+    recipe: Recipe | Mapping[str, Any] | None = None
+    validation_fraction: float = 0.0
+    warm_start: bool = False
+    random_state: Any = None
+    callbacks: Sequence[Callable[[Mapping[str, Any]], None]] | None = None
+    device: str = "cpu"
+    backend: str = "auto"
+    time_unit: float | str = "auto"
+    impute: str = "mean"
+    layout: str = "BTI"
+    dtype: str = "float32"
+    verbose: int = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Show the shared parameters in the docstring of each estimator."""
+        super().__init_subclass__(**options)
+        shared = (AbstractSequenceEstimator.__doc__ or "").partition("Args:\n")[2]
+        if cls.__doc__ and "{shared}" in cls.__doc__:
+            cls.__doc__ = cls.__doc__.replace("{shared}", shared.strip())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+        validation: Any = None,
+    ) -> Any:
+        """Learn scaling, unit of time and network.
+
+        Args:
+            X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I); or a data frame with
+                one row per sample, of pandas, Polars or Arrow, with ``id``. NaN is a missing value.
+            y: one target per sequence; of a data frame also one per row, all alike in a sequence,
+                or the name of their column.
+            sample_weight: (B,), how much a sequence counts; with 0 it is left out.
+            dt: time since the sample before: a number, or in the shape of X without its last axis.
+            t: instead of it, times of the samples, numbers or ``datetime64``. Without either all
+                gaps are 1.
+            lengths: (B,), steps of each sequence of a padded array.
+            id: column of a data frame that says which sequence a row belongs to.
+            time: its column of times.
+            validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of ``dt``,
+                ``t`` and ``lengths``.
+
+        Returns:
+            Itself. ``result_`` is what :func:`tauflow.train` returned, ``module_`` the network.
+        """
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        goes_on = bool(self.warm_start) and hasattr(self, "module_")
+        rows, y = self._read(X, y, given, reset=not goes_on)
+        weight = checked_weight(sample_weight, len(rows))
+        if weight is not None and not weight.all():
+            counted = np.flatnonzero(weight)
+            rows, y, weight = rows.chosen(counted), y[counted], weight[counted]
+        targets = self._encoded(y, reset=not goes_on)
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31))
+        kept, held = self._split(targets, validation, random)
+        task = self._task(targets, weight)
+        device = device_of(self.device)
+        part, own = rows.chosen(kept), None if weight is None else weight[kept]
+        if not goes_on:
+            self._start(part, targets[kept], own, task, seed)
+        self.module_.to(device)
+        valid = None
+        if validation is not None:
+            valid = self._batch(*self._validation(validation))
+        elif len(held):
+            valid = self._batch(rows.chosen(held), targets[held])
+        self.result_ = train(
+            self.module_,
+            train=self._batch(part, targets[kept], own).to(device),
+            valid=None if valid is None else valid.to(device),
+            test=None,
+            loss=task.loss,
+            metric=task.metric,
+            recipe=recipe_of(
+                self.recipe,
+                {"epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size},
+                task,
+                validated=valid is not None,
+            ),
+            seed=seed,
+            progress=bool(self.verbose),
+            after_epoch=each_of(self.callbacks),
+        )
+        return self
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> NDArray[Any]:
+        """Return one answer per sequence; of a data frame in the order of their first rows.
+
+        Args:
+            X: as for :meth:`fit`.
+            dt: as for :meth:`fit`.
+            t: as for :meth:`fit`.
+            lengths: as for :meth:`fit`.
+            id: as for :meth:`fit`, by default the one given there.
+            time: as for :meth:`fit`, by default the one given there.
+        """
+        return self._answers(self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time))
+
+    # What a subclass says.
+
+    _stratified: ClassVar[bool] = False
+
+    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        """Return checked targets, (N, ...), as training takes them, but for their scaling."""
+        raise NotImplementedError
+
+    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+        """Return what there is to learn."""
+        raise NotImplementedError
+
+    def _learn_scale(self, targets: NDArray[Any], weight: Floats) -> None:
+        """Learn the scaling of the targets of the training part."""
+
+    def _scaled(self, targets: NDArray[Any]) -> NDArray[Any]:
+        """Return targets as the network is to give them."""
+        return targets
+
+    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        """Return predictions of outputs of the network, (N, O)."""
+        raise NotImplementedError
+
+    # Reading.
+
+    def _read(
+        self, X: Any, y: Any, given: dict[str, Any], *, reset: bool
+    ) -> tuple[Rows, NDArray[Any]]:
+        """Return the sequences and one target for each."""
+        if y is None:
+            raise ArgumentError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        if not isinstance(y, str):
+            rows = self._rows(X, reset=reset, **given)
+            array = np.asarray(y)
+            if not array.ndim:
+                raise ShapeError(f"y must hold a target per sequence, got {y!r}.")
+            return rows, per_sequence(array, rows)
+        if not is_table(X):
+            raise ArgumentError(f"y={y!r} names a column, and X is no table.")
+        rows = self._rows(X, reset=reset, besides=(y,), **given)
+        sheet = sheet_of(X)
+        column = sheet.columns[sheet.check_name(y, "target")]
+        return rows, per_sequence(column, rows)
+
+    def _rows(
+        self,
+        X: Any,
+        *,
+        dt: Any,
+        t: Any,
+        lengths: Any,
+        id: str | None,
+        time: str | None,
+        reset: bool,
+        besides: Sequence[str] = (),
+    ) -> Rows:
+        if not reset and is_table(X):
+            known = getattr(self, "_columns", (None, None))
+            id, time = id or known[0], time or known[1]
+        if id is not None:
+            return self._rows_of_table(
+                X, dt=dt, t=t, lengths=lengths, id=id, time=time, reset=reset, besides=besides
+            )
+        if time is not None:
+            raise ArgumentError(f"time={time!r} names a column of a table with ids; give id= too.")
+        values, counts, steps = rows_of_arrays(X, layout=self.layout, lengths=lengths)
+        values = validate_data(
+            self,
+            values,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        ).astype(np.float64)
+        if reset:
+            self._columns: tuple[str | None, str | None] = (None, None)
+        if counts is None:
+            counts = np.ones(len(values), np.int64)
+        return with_times(Rows(values, counts, steps=steps), dt=dt, t=t)
+
+    def _rows_of_table(
+        self,
+        X: Any,
+        *,
+        id: str,
+        time: str | None,
+        reset: bool,
+        besides: Sequence[str],
+        **arrays: Any,
+    ) -> Rows:
+        if not is_table(X):
+            raise ArgumentError(
+                f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
+                "frame, or leave it out."
+            )
+        given = [name for name, value in arrays.items() if value is not None]
+        if given:
+            raise ArgumentError(f"{given[0]} is for arrays; a table has a column of times, time=.")
+        names = getattr(self, "feature_names_in_", None)
+        if not reset and names is None:
+            raise ArgumentError("the estimator was fitted to arrays, which name no features.")
+        known = None if reset or names is None else names.tolist()
+        rows = rows_of_table(X, id=id, time=time, features=known, besides=besides)
+        if reset:
+            self._columns = (id, time)
+            self.feature_names_in_ = np.array(rows.names, object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        return rows
+
+    # Training.
+
+    def _split(
+        self, targets: NDArray[Any], validation: Any, random: np.random.RandomState
+    ) -> tuple[Indices, Indices]:
+        """Return which sequences to train on, and which to validate on."""
+        everything, share = np.arange(len(targets)), self.validation_fraction
+        within(0.0, 1.0, validation_fraction=share)
+        if validation is not None or not share:
+            return everything, everything[:0]
+        kept, held = train_test_split(
+            everything,
+            test_size=share,
+            random_state=random,
+            stratify=targets if self._stratified else None,
+        )
+        return np.sort(kept), np.sort(held)
+
+    def _start(
+        self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
+    ) -> None:
+        """Learn the scaling, and draw a network."""
+        entry = entry_of(self.model)
+        counts = np.ones(len(rows)) if weight is None else weight
+        self.preparation_ = Preparation.learned(
+            rows,
+            counts,
+            impute=self.impute,
+            observes="observed" in entry.reads,
+            time_unit=self.time_unit,
+            dtype=DTYPES[one_of(DTYPES, dtype=self.dtype)],
+        )
+        self._learn_scale(targets, counts)
+        module = network_of(
+            ModelSpec(self.model, self.hidden_size, options=self.options or {}),
+            task,
+            input_size=self.preparation_.input_size,
+            backend=self.backend,
+            seed=seed,
+        )
+        self.module_ = module.to(self.preparation_.dtype)
+
+    def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
+        """Return rows and targets of validation data."""
+        if not isinstance(given, Mapping):
+            if not isinstance(given, tuple) or len(given) != 2:
+                raise ArgumentError(
+                    "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
+                    f"got {type(given).__name__}."
+                )
+            given = {"X": given[0], "y": given[1]}
+        places = dict.fromkeys(("dt", "t", "lengths", "id", "time"))
+        unknown = given.keys() - {"X", "y", *places}
+        if unknown or not {"X", "y"} <= given.keys():
+            raise ArgumentError(
+                f"validation holds {', '.join(map(str, given))}, expected X, y, and perhaps "
+                f"{', '.join(places)}."
+            )
+        rest = {name: value for name, value in given.items() if name in places}
+        rows, y = self._read(given["X"], given["y"], {**places, **rest}, reset=False)
+        return rows, self._encoded(y, reset=False)
+
+    def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:
+        return self.preparation_.batch(rows, self._scaled(targets), weight)
+
+    # Predicting.
+
+    def _outputs(self, X: Any, **given: Any) -> NDArray[Any]:
+        """Return what the network gives, (N, O)."""
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False, **given)
+        device = device_of(self.device)
+        self.module_.to(device).eval()
+        found = []
+        with torch.no_grad():
+            for piece in rows.pieces(_PIECE):
+                batch = self.preparation_.batch(piece).to(device)
+                found.append(predict(self.module_, batch).cpu().numpy())
+        return np.concatenate(found)
+
+    def _compared(self, X: Any, y: Any, given: dict[str, Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return true targets and predictions."""
+        check_is_fitted(self)
+        _, true = self._read(X, y, given, reset=False)
+        return true, self.predict(X, **given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled, with the network where every machine can read it."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if self.__sklearn_is_fitted__() and next(self.module_.parameters()).device.type != "cpu":
+            state["module_"] = copy.deepcopy(self.module_).cpu()
+        return state

@@ -1,0 +1,147 @@
+"""One class per sequence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from tauflow.errors import DataError
+
+from .base import AbstractSequenceEstimator
+from .rows import Floats
+from .targets import Task
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: ignore[misc]
+    """Tell sequences of irregular samples apart.
+
+    Args:
+        class_weight: what an error on each class counts: ``"balanced"``, as much as all others of
+            its class together; a mapping of classes to numbers; ``None``: all the same.
+        {shared}
+    """
+
+    class_weight: Mapping[Any, float] | str | None = None
+
+    _stratified: ClassVar[bool] = True
+
+    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        if reset:
+            self.classes_ = np.unique(y)
+            if len(self.classes_) < 2:
+                raise DataError(
+                    f"y holds one class only, {self.classes_[0]!r}: nothing to tell apart."
+                )
+        unknown = ~np.isin(y, self.classes_)
+        if unknown.any():
+            raise DataError(
+                f"y holds the class {y[unknown][0]!r}, which the estimator was not fitted to. Its "
+                f"classes: {', '.join(map(str, self.classes_))}."
+            )
+        return np.searchsorted(self.classes_, y)
+
+    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+        weights = None
+        if self.class_weight is not None:
+            y = self.classes_[targets]
+            weights = self._class_weights(y, weight)
+        size = len(self.classes_)
+        return Task("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
+
+    def _class_weights(self, y: NDArray[Any], weight: Floats | None) -> tuple[float, ...]:
+        if self.class_weight == "balanced" and weight is not None:
+            totals = np.array([weight[y == one].sum() for one in self.classes_])
+            return tuple((totals.sum() / (len(totals) * totals)).tolist())
+        found = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        return tuple(found.tolist())
+
+    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = self.classes_[outputs.argmax(-1)]
+        return found
+
+    def predict_proba(
+        self,
+        X: Any,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> NDArray[Any]:
+        """Return the probability of each class, (B, K), in the order of ``classes_``.
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        outputs = self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time)
+        found: NDArray[Any] = softmax(outputs, axis=-1)
+        return found
+
+    def decision_function(
+        self,
+        X: Any,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> NDArray[Any]:
+        """Return the logits, (B, K); of two classes the difference, (B,), positive for the second.
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        outputs = self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time)
+        return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> float:
+        """Return the share of sequences whose class is found.
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            y: true classes.
+            sample_weight: how much each counts.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        true, found = self._compared(X, y, given)
+        return float(accuracy_score(true, found, sample_weight=sample_weight))

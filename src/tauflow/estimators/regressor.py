@@ -1,0 +1,91 @@
+"""Numbers of a sequence."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_array
+
+from tauflow.errors import ShapeError
+
+from .base import AbstractSequenceEstimator
+from .preparation import Standard
+from .rows import Floats
+from .targets import Task
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ignore[misc]
+    """Predict one or several numbers of a sequence of irregular samples.
+
+    Targets are scaled to mean 0 and standard deviation 1 by the training part, and predictions
+    scaled back.
+
+    Args:
+        {shared}
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        found: Floats = check_array(
+            y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y"
+        )
+        if found.ndim > 2:
+            raise ShapeError(f"y has shape {found.shape}, expected (B,) or (B, O).")
+        shape = found.shape[1:]
+        if reset:
+            self.target_shape_ = shape
+        elif shape != self.target_shape_:
+            raise ShapeError(
+                f"y has shape {found.shape}, and the estimator was fitted to targets of shape "
+                f"(B{''.join(f', {size}' for size in self.target_shape_)})."
+            )
+        return found.reshape(len(found), -1)
+
+    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+        return Task("regress", targets.shape[1], "mse", "mse")
+
+    def _learn_scale(self, targets: NDArray[Any], weight: Floats) -> None:
+        self.target_standard_ = Standard.of(targets, weight)
+
+    def _scaled(self, targets: NDArray[Any]) -> NDArray[Any]:
+        return self.target_standard_.applied(targets)
+
+    def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        found = self.target_standard_.undone(outputs).astype(outputs.dtype)
+        return found.reshape(len(found), *self.target_shape_)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> float:
+        """Return the share of the targets' variance that is predicted, R².
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            y: true targets.
+            sample_weight: how much each counts.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        true, found = self._compared(X, y, given)
+        return float(r2_score(true, found, sample_weight=sample_weight))

@@ -1,0 +1,78 @@
+"""What there is to learn: targets and weights of sequences."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_array
+
+from tauflow.errors import DataError, ShapeError
+
+from .rows import Floats, Rows
+
+
+@dataclass(frozen=True)
+class Task:
+    """What there is to learn.
+
+    Args:
+        kind: ``"classify"`` or ``"regress"``.
+        outputs: of the network.
+        loss: its name.
+        metric: name of what is reported of the validation part.
+        select_by: name of what decides which epoch is the best.
+        class_weights: of a classification.
+    """
+
+    kind: str
+    outputs: int
+    loss: str
+    metric: str
+    select_by: str | None = None
+    class_weights: tuple[float, ...] | None = None
+
+
+def checked_weight(given: Any, count: int) -> Floats | None:
+    """Return the weights of sequences, (B,), ``None`` if they all count alike."""
+    if given is None:
+        return None
+    weight: Floats = check_array(
+        given, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="sample_weight"
+    )
+    weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
+    if weight.shape != (count,):
+        raise ShapeError(
+            f"sample_weight has shape {weight.shape}, expected ({count},): one per sequence."
+        )
+    if (weight < 0).any():
+        raise DataError(f"sample_weight is negative at {int(np.argmax(weight < 0))}.")
+    if not weight.any():
+        raise DataError("every sample_weight is zero: nothing is left to learn from.")
+    return weight
+
+
+def per_sequence(y: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    """Return one target per sequence, where a table may come with one per row.
+
+    Raises:
+        ShapeError: there are neither as many as sequences nor as rows.
+        DataError: a sequence has several.
+    """
+    if len(y) == len(rows):
+        return y
+    if rows.order is None or len(y) != len(rows.values):
+        raise ShapeError(
+            f"Found input variables with inconsistent numbers of samples: y has {len(y)} targets, "
+            f"and X has {len(rows)} sequences."
+        )
+    sorted_y = y[rows.order]
+    firsts = sorted_y[rows.starts]
+    differs = sorted_y != np.repeat(firsts, rows.lengths, axis=0)
+    if differs.any():
+        row = int(rows.order[np.argwhere(differs)[0][0]])
+        raise DataError(
+            f"y has two values for one sequence: that of row {row} (counted from 0) is {y[row]}, "
+            f"another than in the first row of its id."
+        )
+    return firsts

@@ -1,0 +1,79 @@
+"""However sequences are written down, the same comes out."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from irregular import SMALL, padded, sequences
+
+from tauflow.estimators import SequenceClassifier, SequenceRegressor
+
+MODELS = ["cfc", "gru-d"]
+
+
+def both(model, **more):
+    return SequenceClassifier(model=model, **{**SMALL, **more}), sequences(missing=0.2)
+
+
+@pytest.mark.parametrize("impute", ["mean", "last"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_list_is_the_padded_array_with_lengths(model, impute):
+    estimator, (X, t, y, _) = both(model, impute=impute)
+    expected = estimator.fit(X, y, t=t).predict_proba(X, t=t)
+    array, lengths = padded(X, fill=np.inf)  # whatever stands there
+    times, _ = padded(t, fill=-1.0)
+    found = estimator.fit(array, y, t=times, lengths=lengths)
+    np.testing.assert_allclose(
+        found.predict_proba(array, t=times, lengths=lengths), expected, rtol=0, atol=1e-6
+    )
+    gaps = [np.diff(one, prepend=one[:1]) for one in t]
+    np.testing.assert_allclose(estimator.fit(X, y, dt=gaps).predict_proba(X, dt=gaps), expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_parts_and_other_orders_are_answered_alike(model):
+    estimator, (X, t, y, _) = both(model)
+    whole = estimator.fit(X, y, t=t).predict_proba(X, t=t)
+    order = np.random.default_rng(1).permutation(len(X))
+    shuffled = estimator.predict_proba([X[n] for n in order], t=[t[n] for n in order])
+    np.testing.assert_allclose(shuffled, whole[order], rtol=0, atol=1e-6)
+    for part in (slice(0, 1), slice(3, 9)):
+        found = estimator.predict_proba(X[part], t=t[part])
+        np.testing.assert_allclose(found, whole[part], rtol=0, atol=1e-6)
+
+
+def test_time_may_be_the_last_axis():
+    X = np.random.default_rng(0).normal(size=(12, 5, 3))
+    y = X[:, :, 0].sum(1)
+    expected = SequenceRegressor(**SMALL).fit(X, y).predict(X)
+    turned = X.swapaxes(1, 2)
+    found = SequenceRegressor(**SMALL, layout="BIT").fit(turned, y)
+    np.testing.assert_array_equal(found.predict(turned), expected)
+    np.testing.assert_array_equal(found.predict(list(turned)), expected)
+
+
+def frame(X, t, y):
+    rows = [
+        {"who": f"p{n}", "at": when, "a": x[0], "b": x[1], "target": y[n]}
+        for n, part in enumerate(X)
+        for x, when in zip(part, t[n], strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_a_table_is_the_list_of_its_ids(kind):
+    estimator, (X, t, y, _) = both("gru-d")
+    expected = estimator.fit(X, y, t=t).predict_proba(X, t=t)
+    table = frame(X, t, y)
+    mixed = table.sample(frac=1, random_state=0, replace=False).sort_values("at", kind="stable")
+    firsts = [int(name[1:]) for name in mixed["who"].unique()]
+    if kind == "polars":
+        mixed = pytest.importorskip("polars").from_pandas(mixed)
+    if kind == "arrow":
+        mixed = pytest.importorskip("pyarrow").Table.from_pandas(mixed, preserve_index=False)
+    fitted = estimator.fit(table, "target", id="who", time="at")
+    np.testing.assert_allclose(fitted.predict_proba(mixed), expected[firsts], rtol=0, atol=1e-6)
+    assert fitted.feature_names_in_.tolist() == ["a", "b"]
+    assert fitted.score(mixed, "target") == fitted.score(table, table["target"])
+    per_row = estimator.fit(table.drop(columns="target"), table["target"], id="who", time="at")
+    np.testing.assert_allclose(per_row.predict_proba(table), expected, rtol=0, atol=1e-6)
