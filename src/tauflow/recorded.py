@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tauflow.errors import OptionError, TauflowError
+from tauflow.idioms import refuse_idioms
 from tauflow.option_types import misfit
 
 
@@ -62,6 +63,7 @@ class RecordedMeta(ABCMeta):
         except TauflowError:
             raise
         except Exception as error:
+            refuse_idioms(cls.__name__, kwargs, cls)
             if wrong := cls._misfit(signature, args, kwargs):
                 raise OptionError(wrong) from error
             raise

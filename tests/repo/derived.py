@@ -52,7 +52,7 @@ def stub_of_modules() -> str:
         HEADER,
         _docstring(PACKAGE / "sequence" / "modules.py"),
         *(f"from {home} import {name}" for home, name in sorted(imports)),
-        "\nfrom .layers import CatalogRNN, SequenceModule\n",
+        "\nfrom .catalogued import CatalogRNN\nfrom .layers import SequenceModule\n",
         "SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]\n",
         f"def build({', '.join(_argument(p, imports) for p in build)}) -> SequenceModule: ...\n",
         "\n\n".join(classes),

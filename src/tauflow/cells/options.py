@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tauflow.errors import OptionError
+from tauflow.idioms import in_our_words
 from tauflow.registry import nearest
 
 from .base import AbstractCell
@@ -28,6 +29,6 @@ def refuse_unknown_options(
         if name not in known:
             choices = [*known, *others]
             raise OptionError(
-                f"{cell.__name__} has no option {name!r}.{nearest(name, choices)} "
-                f"It takes: {', '.join(choices)}."
+                f"{cell.__name__} has no option {name!r}."
+                f"{in_our_words(name) or nearest(name, choices)} It takes: {', '.join(choices)}."
             )

@@ -1,7 +1,8 @@
 """Cells run over sequences: the one contract of the library."""
 
+from .catalogued import CatalogRNN
 from .chunks import Chunks, ParallelReport
-from .layers import RNN, CatalogRNN, SequenceModule
+from .layers import RNN, SequenceModule
 from .modules import SEQUENCE_MODULES, build
 from .stream import Stream
 from .unroll import reference_loop, unroll

@@ -3,8 +3,9 @@
 # fmt: off
 """Cells run over sequences: the one contract of the library."""
 
+from .catalogued import CatalogRNN
 from .chunks import Chunks, ParallelReport
-from .layers import CatalogRNN, RNN, SequenceModule
+from .layers import RNN, SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
     GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LSTM, LTC, LinearDecayRNN, LipschitzRNN, MixedMemory,

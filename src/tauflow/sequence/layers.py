@@ -1,9 +1,8 @@
 """Sequence modules: a cell, stacked and in both directions, behind the library's one call."""
 
 import inspect
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +10,15 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.options import refuse_unknown_options
 from tauflow.checks import (
     at_least,
     boolean,
     no_missing_features,
     one_of,
-    same_device,
-    shape_error,
     within,
 )
-from tauflow.errors import ArgumentError, DtypeError
+from tauflow.errors import ArgumentError
+from tauflow.idioms import refuse_idioms
 from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
@@ -32,7 +29,6 @@ from .inputs import (
     Gaps,
     Lengths,
     SequenceInputs,
-    autocasts,
     check_parameters,
     first_sample,
     prepare,
@@ -41,6 +37,7 @@ from .inputs import (
 from .overflow import refuse_overflow
 from .reparametrised import recompute_parameters
 from .seams import run_in_parallel
+from .states import State, per_cell, start_states, to_parts
 from .stream import Stream
 from .unroll import unroll
 
@@ -63,6 +60,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
         checkpoint_every: train with memory for so many steps and one state for each such stretch,
             at the price of a second forward pass; ``None`` keeps what every step needs.
+        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
     """
 
     options: dict[str, Any]
@@ -78,8 +76,14 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return_sequences: bool = True,
         backend: str = "auto",
         checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None:
         super().__init__()
+        if not boolean(batch_first=batch_first):
+            raise ArgumentError(
+                "batch_first=False: sequences are (B, T, I) here, as dt, mask and lengths go with "
+                "them. Leave it out, and write y, h = rnn(x.transpose(0, 1)) and y.transpose(0, 1)."
+            )
         if not isinstance(cell, AbstractCell):
             raise ArgumentError(
                 f"cell must be an AbstractCell, got {type(cell).__name__}. Build one, e.g. "
@@ -128,16 +132,38 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     @property
     def state_size(self) -> int:
         """Width of the state h: the states of all cells, layer by layer, forward first."""
-        return sum(self._cell(i).state_size for i in range(len(self.cells)))
+        return sum(cell.state_size for cell in self._cells)
+
+    @property
+    def hidden_size(self) -> int:
+        """Neurons of a layer, in one direction."""
+        return self.cell.hidden_size
 
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
-        return [self._cell(i).split_state(part) for i, part in enumerate(self._state_per_cell(h))]
+        return [
+            c.split_state(h) for c, h in zip(self._cells, per_cell(self._cells, h), strict=True)
+        ]
+
+    def to_parts(self, h: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return a state as ``torch.nn.LSTM`` and ``GRU`` give it, and as ``hx`` takes it.
+
+        Args:
+            h: final state of a call, (B, S) or (S,).
+
+        Returns:
+            Each part, (L D, B, N) with L layers and D directions, such as (h, c) of LSTM; of cells
+            with one part, that tensor alone.
+
+        Raises:
+            ShapeError, ArgumentError: the state is of another module, or cannot be given so.
+        """
+        return to_parts(f"{type(self).__name__}.to_parts", self._cells, h)
 
     def forward(
         self,
         x: Tensor | PackedSequence,
-        hx: Tensor | None = None,
+        hx: State | None = None,
         *,
         dt: Gaps | None = None,
         t: Companion | None = None,
@@ -145,6 +171,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         lengths: Lengths | None = None,
         observed: Companion | None = None,
         parallel: Chunks | Literal["auto"] | None = None,
+        timespans: None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the module.
 
@@ -152,8 +179,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             x: inputs, (B, T, I), or (T, I) for a single sequence, or a PackedSequence; the other
                 arguments then come as for the padded batch, in the order before packing, or
                 packed alike.
-            hx: state to start from, (B, S), or (S,) for a single sequence; by default the cells'
-                own initial states.
+            hx: state to start from, (B, S), or (S,) for a single sequence, or its parts as
+                ``torch.nn.LSTM`` takes them (:meth:`to_parts`); by default the cells' own initial
+                states.
             dt: time since the previous sample, in the unit of the cell's time constants: a number,
                 (B, T) or (B, T, 1). Without ``dt`` and ``t`` it is 1 at every step, the first one
                 too. The state flows over ``dt[:, k]`` with input ``x[:, k]``. A masked step is no
@@ -169,6 +197,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
                 by side: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
                 likely to pay. The result is the sequential one to the tolerance of the chunks,
                 gradients too; :meth:`parallel_report` says how it was found.
+            timespans: what ``ncps`` calls ``dt``; refused.
 
         Returns:
             The outputs, (B, T, H), or (B, H) at the last valid step if not ``return_sequences``,
@@ -184,6 +213,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
+        if timespans is not None:
+            refuse_idioms(where, ["timespans"])
         inputs = prepare(
             where,
             self.input_size,
@@ -204,7 +235,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
                 f"{parallel!r}."
             )
         recompute_parameters(self.cells)
-        starts = self._start_states(where, hx, inputs)
+        starts = start_states(where, self._cells, hx, inputs)
         y = inputs.x
         last: list[Tensor] = []
         for layer in range(self.num_layers):
@@ -246,6 +277,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         changed = {k: v for k, v in shown.items() if v != defaults[k].default}
         return ", ".join(f"{name}={value!r}" for name, value in changed.items())
 
+    @property
+    def _cells(self) -> list[AbstractCell]:
+        return [self._cell(i) for i in range(len(self.cells))]
+
     def _cell(self, index: int) -> AbstractCell:
         cell = self.cells[index]
         assert isinstance(cell, AbstractCell)
@@ -286,35 +321,6 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         width = y.shape[-1] // 2
         return torch.cat([y[:, -1, :width], y[:, 0, width:]], dim=-1)
 
-    def _state_per_cell(self, h: Tensor) -> list[Tensor]:
-        sizes = [self._cell(i).state_size for i in range(len(self.cells))]
-        return list(h.split(sizes, dim=-1))
-
-    def _start_states(
-        self, where: str, hx: Tensor | None, inputs: SequenceInputs
-    ) -> list[Tensor] | list[None]:
-        if hx is None:
-            return [None] * len(self.cells)
-        if not isinstance(hx, Tensor):
-            raise DtypeError(
-                f"{where}: hx must be one tensor (B, {self.state_size}), got {type(hx).__name__}. "
-                "Pass on the h of an earlier call; concatenate parts along the last axis."
-            )
-        expected = (inputs.x.shape[0], self.state_size)
-        state = hx if inputs.batched else hx.unsqueeze(0)
-        if tuple(state.shape) != expected:
-            shape = expected if inputs.batched else expected[1:]
-            raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
-        same_device(where, inputs.x, hx=hx)
-        if autocasts(inputs.x):
-            state = state.to(time_dtype(inputs.x))
-        elif state.dtype is not inputs.x.dtype:
-            raise DtypeError(
-                f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. "
-                "Convert one of them."
-            )
-        return self._state_per_cell(state)
-
 
 class RNN(SequenceModule):
     """Run any cell over sequences, one of the user's own too.
@@ -330,84 +336,10 @@ class RNN(SequenceModule):
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
         checkpoint_every: train with memory for so many steps and one state for each such stretch,
             at the price of a second forward pass; ``None`` keeps what every step needs.
+        batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
     """
-
-
-class CatalogRNN(SequenceModule):
-    """Base of the sequence modules of catalogued cells: build the cell, then run it.
-
-    Args:
-        input_size: features per time point.
-        hidden_size: neurons, or a wiring for cells that take one.
-        num_layers: stacked layers.
-        bidirectional: whether each layer also runs backwards in time.
-        dropout: probability of dropping an output between layers, while training.
-        proj_size: width of a linear map on every layer's output; 0 for none.
-        return_sequences: whether to return every step's output, or the last valid one's.
-        backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
-        checkpoint_every: train with memory for so many steps; ``None`` keeps every step's.
-        **cell_options: options of the cell, with the cell's defaults.
-    """
-
-    cell_class: ClassVar[type[AbstractCell]]
-
-    def __init_subclass__(cls) -> None:
-        """Show the cell's own options in the signature and its equations in the docstring."""
-        if "cell_class" not in cls.__dict__:
-            return  # a user's subclass of one of them
-        about = cls.__doc__ or f"{cls.__name__} over sequences."
-        cls.__doc__ = f"{about}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
-        if "__init__" not in cls.__dict__:
-            cls.__init__ = _showing_options_of(cls.cell_class)  # type: ignore[method-assign]
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: Any,
-        *,
-        num_layers: int = 1,
-        bidirectional: bool = False,
-        dropout: float = 0.0,
-        proj_size: int = 0,
-        return_sequences: bool = True,
-        backend: str = "auto",
-        checkpoint_every: int | None = None,
-        **cell_options: Any,
-    ) -> None:
-        refuse_unknown_options(self.cell_class, cell_options, others=layer_options())
-        cell = self.cell_class(input_size, hidden_size, **cell_options)
-        super().__init__(
-            cell,
-            num_layers=num_layers,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            proj_size=proj_size,
-            return_sequences=return_sequences,
-            backend=backend,
-            checkpoint_every=checkpoint_every,
-        )
 
 
 def layer_options() -> list[str]:
     """Return the names of the arguments that every sequence module takes besides its cell's."""
     return list(inspect.signature(SequenceModule.__init__).parameters)[2:]
-
-
-_LAYER_ARGUMENTS = "\nArguments of the sequence module:\n    num_layers:" + (
-    inspect.cleandoc(SequenceModule.__doc__ or "").partition("num_layers:")[2] + "\n"
-)
-
-
-def _showing_options_of(cell_class: type[AbstractCell]) -> Callable[..., None]:
-    """Return the constructor of a sequence module, with the cell's options in its signature."""
-
-    @wraps(CatalogRNN.__init__)  # by whose arguments the module is recorded
-    def build(self: CatalogRNN, *args: Any, **options: Any) -> None:
-        CatalogRNN.__init__(self, *args, **options)
-
-    cell = list(inspect.signature(cell_class.__init__).parameters.values())
-    layer = [inspect.signature(CatalogRNN.__init__).parameters[name] for name in layer_options()]
-    named = [p for p in cell if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    shown = inspect.Signature([*named, *layer, *cell[len(named) :]], return_annotation=None)
-    build.__signature__ = shown  # type: ignore[attr-defined]
-    return build

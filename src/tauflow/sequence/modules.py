@@ -4,7 +4,8 @@ from typing import Any
 
 from tauflow.cells.catalog import CELLS, MODELS
 
-from .layers import RNN, CatalogRNN, SequenceModule, layer_options
+from .catalogued import CatalogRNN
+from .layers import RNN, SequenceModule, layer_options
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
     type(CatalogRNN)(

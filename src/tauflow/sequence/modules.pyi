@@ -9,7 +9,8 @@ from tauflow.wirings.base import AbstractWiring
 from torch import Tensor
 from typing import Any
 
-from .layers import CatalogRNN, SequenceModule
+from .catalogued import CatalogRNN
+from .layers import SequenceModule
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...]
 
@@ -27,6 +28,7 @@ class LTC(CatalogRNN):
         dt_offset: float = 0.0, epsilon: float = 1e-08, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class NeuronalLTC(CatalogRNN):
@@ -39,7 +41,7 @@ class NeuronalLTC(CatalogRNN):
         activation: str | Callable[[Tensor], Tensor] = "tanh", solver: str = "fused",
         substeps: int = 6, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
         proj_size: int = 0, return_sequences: bool = True, backend: str = "auto",
-        checkpoint_every: int | None = None,
+        checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class CfC(CatalogRNN):
@@ -56,6 +58,7 @@ class CfC(CatalogRNN):
         time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class MixedMemory(CatalogRNN):
@@ -68,7 +71,7 @@ class MixedMemory(CatalogRNN):
         form: str = "input", forget_bias: float = 1.0, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
-        **core_options: Any,
+        batch_first: bool = True, **core_options: Any,
     ) -> None: ...
 
 class WiredCfC(CatalogRNN):
@@ -82,6 +85,7 @@ class WiredCfC(CatalogRNN):
         time_bias: bool = True, init: str = "keras", init_gain: float | None = None,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class LSTM(CatalogRNN):
@@ -93,7 +97,7 @@ class LSTM(CatalogRNN):
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
         forget_bias: float = 0.0, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class GRU(CatalogRNN):
@@ -105,6 +109,7 @@ class GRU(CatalogRNN):
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class Elman(CatalogRNN):
@@ -116,6 +121,7 @@ class Elman(CatalogRNN):
         self, input_size: int, hidden_size: int, *, append_dt: bool = False, init: str = "torch",
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class GNODE(CatalogRNN):
@@ -131,7 +137,7 @@ class GNODE(CatalogRNN):
         substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
         init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class EulerGRU(CatalogRNN):
@@ -144,7 +150,7 @@ class EulerGRU(CatalogRNN):
         substeps: int = 1, rtol: float = 1e-06, atol: float = 1e-06, initial_state: str = "zeros",
         init: str = "glorot_normal", num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class EulerLSTM(CatalogRNN):
@@ -157,6 +163,7 @@ class EulerLSTM(CatalogRNN):
         initial_state: str = "zeros", init: str = "glorot_normal", num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class LEM(CatalogRNN):
@@ -169,6 +176,7 @@ class LEM(CatalogRNN):
         tau: float = 1.0, substeps: int = 1, initial_state: str = "zeros", init: str = "torch",
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class CTRNN(CatalogRNN):
@@ -183,7 +191,7 @@ class CTRNN(CatalogRNN):
         step_size: float | None = None, clip: float | None = None, rtol: float = 0.01,
         atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class ODELSTM(CatalogRNN):
@@ -196,7 +204,7 @@ class ODELSTM(CatalogRNN):
         solver: str | None = None, substeps: int | None = None, forget_bias: float | None = None,
         rtol: float = 0.01, atol: float = 0.0001, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class GRUODE(CatalogRNN):
@@ -209,6 +217,7 @@ class GRUODE(CatalogRNN):
         substeps: int = 4, rtol: float = 0.001, atol: float = 0.0001, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class CTGRU(CatalogRNN):
@@ -220,6 +229,7 @@ class CTGRU(CatalogRNN):
         self, input_size: int, hidden_size: int, *, scales: int = 8, decay: str = "until-next",
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class BidirectionalRNN(CatalogRNN):
@@ -232,6 +242,7 @@ class BidirectionalRNN(CatalogRNN):
         damping: float = 1.0, forget_bias: float = 1.0, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class RNNDecay(CatalogRNN):
@@ -243,6 +254,7 @@ class RNNDecay(CatalogRNN):
         self, input_size: int, hidden_size: int, *, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class LinearDecayRNN(CatalogRNN):
@@ -254,6 +266,7 @@ class LinearDecayRNN(CatalogRNN):
         self, input_size: int, hidden_size: int, *, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class GRUD(CatalogRNN):
@@ -265,6 +278,7 @@ class GRUD(CatalogRNN):
         self, input_size: int, hidden_size: int, *, x_mean: float | Sequence[float] = 0.0,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class UnmaskedGRUD(CatalogRNN):
@@ -276,6 +290,7 @@ class UnmaskedGRUD(CatalogRNN):
         self, input_size: int, hidden_size: int, *, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class CTLSTM(CatalogRNN):
@@ -287,6 +302,7 @@ class CTLSTM(CatalogRNN):
         self, input_size: int, hidden_size: int, *, form: str = "paper", num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class PhasedLSTM(CatalogRNN):
@@ -298,7 +314,7 @@ class PhasedLSTM(CatalogRNN):
         self, input_size: int, hidden_size: int, *, form: str = "paper", forget_bias: float = 1.0,
         leak: float = 0.001, ratio: float = 0.05, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class RubanovaGRU(CatalogRNN):
@@ -310,7 +326,7 @@ class RubanovaGRU(CatalogRNN):
         self, input_size: int, hidden_size: int, *, decay: bool = False, impute: bool = False,
         x_mean: float | Sequence[float] = 0.0, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class RubanovaODERNN(CatalogRNN):
@@ -323,6 +339,7 @@ class RubanovaODERNN(CatalogRNN):
         gru_units: int = 100, solver: str = "euler", substeps: int = 4, num_layers: int = 1,
         bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class CoRNN(CatalogRNN):
@@ -335,6 +352,7 @@ class CoRNN(CatalogRNN):
         eps: float = 4.8, implicit_damping: bool = False, append_dt: bool = False,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class LipschitzRNN(CatalogRNN):
@@ -347,7 +365,7 @@ class LipschitzRNN(CatalogRNN):
         eps: float = 0.01, alpha: float = 1.0, solver: str = "euler", init_std: float = 1.0,
         append_dt: bool = False, num_layers: int = 1, bidirectional: bool = False,
         dropout: float = 0.0, proj_size: int = 0, return_sequences: bool = True,
-        backend: str = "auto", checkpoint_every: int | None = None,
+        backend: str = "auto", checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
 class LMU(CatalogRNN):
@@ -361,6 +379,7 @@ class LMU(CatalogRNN):
         input_to_hidden: bool = True, init: str = "lmu", append_dt: bool = False,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class HiPPO(CatalogRNN):
@@ -373,6 +392,7 @@ class HiPPO(CatalogRNN):
         timestamped: bool = False, step_size: float | None = None, append_dt: bool = False,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...
 
 class ExpRNN(CatalogRNN):
@@ -384,4 +404,5 @@ class ExpRNN(CatalogRNN):
         self, input_size: int, hidden_size: int, *, init: str = "cayley", append_dt: bool = False,
         num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
         return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
     ) -> None: ...

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from tauflow.budget import spend
 from tauflow.checks import at_least
 from tauflow.errors import WiringError
+from tauflow.idioms import refuse_idioms
 from tauflow.recorded import python_number
 
 Layers = list[tuple[str, list[int]]]
@@ -77,6 +79,20 @@ class AbstractWiring(ABC):
     """Number of neurons N."""
     output_size: int
     """Number of output neurons: neurons 0 to ``output_size - 1``."""
+
+    def __init_subclass__(cls) -> None:
+        """Let the constructor say what is meant by names that other libraries use."""
+        init = cls.__init__
+
+        @wraps(init)
+        def build(self: AbstractWiring, *args: Any, **options: Any) -> None:
+            try:
+                init(self, *args, **options)
+            except TypeError:
+                refuse_idioms(cls.__name__, options, init)
+                raise
+
+        setattr(cls, "__init__", build)  # noqa: B010  # or mypy asks for one signature
 
     @abstractmethod
     def build(self, input_size: int) -> Synapses:

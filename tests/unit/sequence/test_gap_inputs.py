@@ -224,7 +224,7 @@ def test_a_bad_call_is_refused_by_name(arguments, error, match):
         ({"lengths": [1.0, 2.0, 3.0]}, "lengths .*integers"),
         ({"lengths": "abc"}, "lengths .*integers"),
         ({"observed": [True]}, "observed .*list"),
-        ({"hx": (torch.zeros(B, H),)}, "hx must be one tensor"),
+        ({"hx": "state"}, "hx must be a tensor or a tuple of them, got str"),
     ],
 )
 def test_a_call_with_the_wrong_type_is_refused_by_name(arguments, match):

@@ -1,0 +1,122 @@
+"""States as callers pass them: one tensor (B, S), or the parts that torch's own modules take."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.base import AbstractCell
+from tauflow.checks import same_device, shape_error
+from tauflow.errors import ArgumentError, DtypeError
+
+from .inputs import SequenceInputs, autocasts, time_dtype
+
+State: TypeAlias = Tensor | tuple[Tensor, ...] | list[Tensor]
+"""(B, S), or each part as (L D, B, N) with L layers and D directions, like ``torch.nn.LSTM``'s."""
+
+
+def per_cell(cells: Sequence[AbstractCell], h: Tensor) -> list[Tensor]:
+    """Return the state of each cell, layer by layer, forward first."""
+    return list(h.split([cell.state_size for cell in cells], dim=-1))
+
+
+def start_states(
+    where: str, cells: Sequence[AbstractCell], hx: State | None, inputs: SequenceInputs
+) -> list[Tensor] | list[None]:
+    """Check the state to start from, and return that of each cell.
+
+    Args:
+        where: name of the module, for messages.
+        cells: layer by layer, forward first.
+        hx: as the caller gave it.
+        inputs: of the call.
+
+    Raises:
+        ShapeError, DtypeError, ArgumentError: it does not fit.
+    """
+    if hx is None:
+        return [None] * len(cells)
+    batched, size = inputs.batched, sum(cell.state_size for cell in cells)
+    if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):
+        hx = _joined(where, cells, hx, (inputs.x.shape[0],) if batched else ())
+    expected = (inputs.x.shape[0], size)
+    state = hx if batched else hx.unsqueeze(0)
+    if tuple(state.shape) != expected:
+        shape = expected if batched else expected[1:]
+        raise shape_error(where, "hx", hx, str(shape), "Pass on the h of an earlier call.")
+    same_device(where, inputs.x, hx=hx)
+    if autocasts(inputs.x):
+        state = state.to(time_dtype(inputs.x))
+    elif state.dtype is not inputs.x.dtype:
+        raise DtypeError(
+            f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. Convert one of them."
+        )
+    return per_cell(cells, state)
+
+
+def to_parts(where: str, cells: Sequence[AbstractCell], h: Tensor) -> Tensor | tuple[Tensor, ...]:
+    """Return a state in torch's form, a tuple of parts unless there is one only.
+
+    Args:
+        where: name of the caller, for messages.
+        cells: layer by layer, forward first.
+        h: (B, S), or (S,).
+
+    Raises:
+        ShapeError: it has another width.
+        ArgumentError: a part is not equally wide in all layers.
+    """
+    _widths(where, cells)
+    size = sum(cell.state_size for cell in cells)
+    if h.shape[-1] != size:
+        raise shape_error(where, "h", h, f"(..., {size})", "Pass what a call returned.")
+    split = [
+        c.split_state(part).values() for c, part in zip(cells, per_cell(cells, h), strict=True)
+    ]
+    parts = tuple(torch.stack(same) for same in zip(*split, strict=True))
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[int, ...]) -> Tensor:
+    """Return parts as one tensor, (B, S), or (S,) without a batch."""
+    widths = _widths(where, cells)
+    parts = [hx] if isinstance(hx, Tensor) else hx
+    if not isinstance(parts, tuple | list) or not all(isinstance(p, Tensor) for p in parts):
+        kinds = type(hx).__name__
+        raise DtypeError(
+            f"{where}: hx must be a tensor or a tuple of them, got {kinds}. Pass on the h of an "
+            "earlier call."
+        )
+    if len(parts) != len(widths):
+        raise ArgumentError(
+            f"{where}: hx has {len(parts)} parts, but the state of {type(cells[0]).__name__} has "
+            f"{len(widths)}: {', '.join(widths)}. Pass on the h of an earlier call."
+        )
+    ordered: list[Tensor] = []
+    for (name, width), part in zip(widths.items(), parts, strict=True):
+        if len(cells) == 1 and part.ndim == 1 + len(batch):
+            part = part.unsqueeze(0)
+        expected = (len(cells), *batch, width)
+        if tuple(part.shape) != expected:
+            symbols = "(layers x directions, B, N)" if batch else "(layers x directions, N)"
+            raise shape_error(
+                where,
+                f"{name} of hx",
+                part,
+                f"{symbols} = {expected}",
+                "As torch.nn.LSTM takes it.",
+            )
+        ordered.append(part)
+    return torch.cat([part[i] for i in range(len(cells)) for part in ordered], dim=-1)
+
+
+def _widths(where: str, cells: Sequence[AbstractCell]) -> dict[str, int]:
+    widths = cells[0].state_parts
+    if any(cell.state_parts != widths for cell in cells):
+        raise ArgumentError(
+            f"{where}: the parts of {type(cells[0]).__name__}'s state are not equally wide in all "
+            "layers, so that no tensor (layers, B, N) holds them. Use one tensor (B, S), and "
+            "split_state to name its parts."
+        )
+    return widths
