@@ -37,6 +37,12 @@ Runs = Annotated[
     Path, typer.Option("--runs", callback=_at_home, help="Folder of checkpoints and logs.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler whose workers run; local starts --jobs of them."
+    ),
+]
 Budget = Annotated[
     str | None,
     typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
@@ -200,6 +206,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
     epochs: Epochs = None,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
     budget: Budget = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
@@ -226,6 +233,7 @@ def reproduce(
         seeds=seeds,
         epochs=epochs,
         jobs=jobs,
+        cluster=cluster,
         budget=seconds_or_none(budget),
         results_dir=results,
         runs_dir=runs,
@@ -252,6 +260,7 @@ def search(
     confirm: Annotated[int, typer.Option(min=0, help="Runs of the chosen point afterwards.")] = 0,
     epochs: Epochs = None,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
     budget: Budget = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
@@ -276,6 +285,7 @@ def search(
         confirm=confirm,
         epochs=epochs,
         jobs=jobs,
+        cluster=cluster,
         budget=seconds_or_none(budget),
         results_dir=results,
         runs_dir=runs,

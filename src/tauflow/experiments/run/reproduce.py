@@ -79,6 +79,7 @@ def reproduce(
     data_dir: Path | None = None,
     say: Say = say_nothing,
     progress: bool | None = None,
+    cluster: str | None = None,
 ) -> Grid:
     """Run every chosen row with every seed that has no result yet.
 
@@ -100,6 +101,7 @@ def reproduce(
         data_dir: folder of the data files.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
+        cluster: of :class:`~tauflow.experiments.run.schedule.Effort`.
 
     Returns:
         All finished runs of the table with these epochs, old ones included, and what is missing.
@@ -114,7 +116,7 @@ def reproduce(
     searching = [row for row in rows if row.search]
     for row in searching:
         check_validation(row, data_dir)
-    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress)
+    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress, cluster)
     path = effort.places.of(experiment.name)
     first = [
         job

@@ -16,6 +16,7 @@ from tauflow.lock import locked
 
 from . import results
 from .attempt import attempt, failure
+from .cluster import in_cluster
 from .job import Job, Places, load_part, now
 from .outlook import Outlook
 from .results import DONE, FAILED, STOPPED, RunRecord, describe
@@ -50,6 +51,10 @@ class Effort:
         places: of results, runs and data.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
+        cluster: run on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
+            for ``jobs`` workers on this machine. Results come home through the scheduler; a job
+            that another worker takes over goes on from its checkpoint where the workers share the
+            folder of runs.
     """
 
     jobs: int = 1
@@ -57,6 +62,7 @@ class Effort:
     places: Places = field(default_factory=Places)
     say: Say = field(default=say_nothing)
     progress: bool | None = None
+    cluster: str | None = None
     deadline: Deadline | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -222,6 +228,9 @@ def _records(outlook: Outlook, effort: Effort, *, advance: bool) -> Iterator[Run
         "deadline": effort.deadline,
         "token": outlook.token,
     }
+    if effort.cluster is not None and jobs:
+        yield from in_cluster(jobs, effort.cluster, outlook, advance, options)
+        return
     if effort.jobs > 1 and len(jobs) > 1:
         yield from in_processes(jobs, outlook, advance, options)
         return

@@ -197,6 +197,7 @@ def grid_search(
     data_dir: Path | None = None,
     say: Say = say_nothing,
     progress: bool | None = None,
+    cluster: str | None = None,
 ) -> Search:
     """Train every point of a grid that has no result yet, and choose the best on validation data.
 
@@ -219,13 +220,14 @@ def grid_search(
         data_dir: folder of the data files.
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
+        cluster: of :class:`~tauflow.experiments.run.schedule.Effort`.
 
     Raises:
         SpecificationError: the grid names an unknown setting, or a value is impossible; nothing
             has been run then.
         ArgumentError: there is no grid, or nothing to select by.
     """
-    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress)
+    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress, cluster)
     at_least(1, seeds=seeds)
     at_least(0, confirm=confirm)
     experiment = experiment.cut(epochs)

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from threading import Thread
 from typing import Any
 
@@ -34,8 +35,6 @@ def in_processes(
         advance: whether the first jobs are begun however short the time is.
         options: of :func:`tauflow.experiments.run.attempt.attempt`.
     """
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
     left = {job.key: job for job in jobs}
     while left:
         try:
@@ -44,13 +43,13 @@ def in_processes(
                     del left[record.key]
                     yield record
             return
-        except TerminatedWorkerError:
+        except BrokenProcessPool:
             suspects = [job for job in outlook.running() if job.key in left]
         for job in suspects or list(left.values())[:1]:
             try:
                 with safe_path_of_children():
                     (record,) = _pool([job], outlook, advance, options)
-            except TerminatedWorkerError:
+            except BrokenProcessPool:
                 message = (
                     "its process was killed, often for want of memory. Run the command again to "
                     "continue, with fewer --jobs."

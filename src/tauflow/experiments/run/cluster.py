@@ -1,0 +1,146 @@
+"""Run jobs on the workers of a Dask cluster, on one machine or on many.
+
+Dask's own client, and not joblib's backend for it: that one returns results only when all are there
+(it has no generator), and here each is recorded as it comes.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tauflow.errors import ArgumentError
+from tauflow.extras import require
+
+from .attempt import attempt, failure
+from .job import Job, now
+from .outlook import Outlook
+from .results import RunRecord
+from .timespan import Deadline
+
+LOCAL = "local"
+_CONNECT = 30.0  # seconds until a scheduler counts as not there
+
+
+def in_cluster(
+    jobs: list[Job], cluster: str, outlook: Outlook, advance: bool, options: dict[str, Any]
+) -> Iterator[RunRecord]:
+    """Run jobs on the workers of a cluster, and yield each record as it comes home.
+
+    A worker that dies costs the job that it had: Dask gives that to another one, which goes on from
+    the job's checkpoint if both see the same folder of runs, and gives up on a job that has killed
+    three workers and one more.
+
+    Args:
+        jobs: what to run.
+        cluster: address of the scheduler, such as ``tcp://head:8786``; or ``"local"`` for workers
+            of this machine's own, as many as ``outlook`` knows of.
+        outlook: knows the pace of the jobs.
+        advance: whether the first jobs are begun however short the time is.
+        options: of :func:`tauflow.experiments.run.attempt.attempt`.
+
+    Raises:
+        MissingExtraError: Dask is not installed.
+        ArgumentError: nobody answers at the address, or workers run several jobs at a time.
+    """
+    distributed = require("distributed", extra="cluster")
+    with _client(distributed, cluster, outlook.workers) as client:
+        workers = _workers(client, cluster)
+        given = _for_other_machines(options)
+        left, running = iter(jobs), {}
+        done = distributed.as_completed(loop=client.loop)
+
+        def submit(in_any_case: bool) -> None:
+            job = next(left, None)
+            if job is None:
+                return
+            ahead = outlook.ahead(job, in_any_case=in_any_case)
+            future = client.submit(_attempt_there, job, ahead=ahead, **given, pure=False)
+            running[future] = job
+            done.add(future)
+
+        for _ in range(workers):
+            submit(advance)
+        for future in done:
+            job = running.pop(future)
+            trouble = future.exception()
+            submit(False)
+            yield future.result() if trouble is None else failure(job, _words(trouble), now())
+
+
+def _words(trouble: BaseException) -> str:
+    return (
+        f"no worker came to an end with it ({type(trouble).__name__}: {trouble}). Look into the "
+        "workers' own logs; the same command tries again."
+    )
+
+
+def _for_other_machines(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options that mean the same elsewhere: whole paths, and a time by the clock."""
+    places, deadline = options["places"], options.get("deadline")
+    here = replace(places, runs=Path(places.runs).resolve())
+    if places.data is not None:
+        here = replace(here, data=Path(places.data).resolve())
+    until = None if deadline is None else time.time() + deadline.at - time.monotonic()
+    return {**options, "places": here, "deadline": until}
+
+
+def _attempt_there(job: Job, *, deadline: float | None, **options: Any) -> RunRecord:
+    """Run a job on a worker, with one thread; ``deadline`` is a time in seconds since 1970."""
+    torch.set_num_threads(1)
+    until = None if deadline is None else Deadline(time.monotonic() + deadline - time.time())
+    return attempt(job, deadline=until, **options)
+
+
+@contextmanager
+def _client(distributed: Any, cluster: str, workers: int) -> Iterator[Any]:
+    """Connect to a scheduler, or start one with its workers and end them afterwards."""
+    if cluster != LOCAL:
+        try:
+            client = distributed.Client(cluster, timeout=_CONNECT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ArgumentError(
+                f"no scheduler answers at {cluster!r} ({error}). Start one with 'dask scheduler' "
+                "and give the address that it prints, or 'local'."
+            ) from error
+        with client:
+            yield client
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,  # a worker that dies is told by its job
+        ) as own,
+        distributed.Client(own, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _workers(client: Any, cluster: str) -> int:
+    """Return how many jobs run at a time, once there are workers.
+
+    Raises:
+        ArgumentError: there are none, or one of them runs several jobs at a time.
+    """
+    try:
+        client.wait_for_workers(1, timeout=_CONNECT)
+    except TimeoutError as error:
+        raise ArgumentError(
+            f"the scheduler at {cluster} has no workers. Start some with 'dask worker {cluster} "
+            "--nthreads 1 --nworkers N'."
+        ) from error
+    threads: dict[str, int] = client.nthreads()
+    several = [name for name, count in threads.items() if count > 1]
+    if several:
+        raise ArgumentError(
+            f"the worker {several[0]} runs {threads[several[0]]} jobs at a time, which would share "
+            "random numbers. Start workers with '--nthreads 1', and more of them."
+        )
+    return len(threads)

@@ -1,0 +1,140 @@
+"""Tables on the workers of a Dask cluster: the results of one machine, whoever dies."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from tiny_experiment import tiny
+
+from tauflow.errors import ArgumentError
+from tauflow.experiments import reproduce
+from tauflow.experiments.run import cluster as module
+from tauflow.experiments.run import results
+from tauflow.experiments.run.job import Places
+
+distributed = pytest.importorskip("distributed")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def workers():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as own:
+        yield own
+
+
+def records_of(places, **options):
+    said = []
+    table = tiny()
+    reproduce(
+        table,
+        seeds=6,
+        results_dir=places.results,
+        runs_dir=places.runs,
+        progress=False,
+        **{"say": said.append, **options},
+    )
+    found, warnings = results.read(places.of("tiny"))
+    assert not warnings
+    return sorted(found, key=lambda record: record.key), said
+
+
+def told(records):
+    """What does not change with the machine: rows, seeds, scores."""
+    return [
+        (r.row, r.seed, r.config_hash, r.status, r.valid, r.test, r.parameters) for r in records
+    ]
+
+
+@pytest.mark.slow
+def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_path, workers):
+    here = Places(tmp_path / "results", tmp_path / "runs")
+    expected, _ = records_of(here)
+    assert len(expected) == 12
+    with distributed.Client(workers, set_as_default=False) as client:
+        victim = next(iter(client.run(os.getpid).values()))
+    killed, said = [], []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("[3/") and not killed:
+            killed.append(victim)
+            os.kill(victim, signal.SIGKILL)
+
+    there = Places(tmp_path / "results there", tmp_path / "runs there")
+    found, _ = records_of(there, say=say, cluster=workers.scheduler_address)
+    assert killed
+    assert told(found) == told(expected)
+    assert any(line.startswith("[12/12]") for line in said)
+    again, said = records_of(there, cluster=workers.scheduler_address)
+    assert told(again) == told(expected)
+    assert any("are in" in line for line in said)
+
+
+def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
+    from tauflow.experiments.run.schedule import Effort
+
+    effort = Effort(budget=50.0, places=Places(runs=tmp_path / "runs"))
+    given = module._for_other_machines({"places": effort.places, "deadline": effort.deadline})
+    seen = {}
+    job = object()
+
+    def look(job, *, deadline, **options):
+        seen.update(options, deadline=deadline, job=job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "attempt", look)
+        module._attempt_there(job, **given)
+    assert seen["deadline"].at == pytest.approx(effort.deadline.at, abs=0.5)
+    assert seen["places"].runs == (tmp_path / "runs").resolve()
+    assert module._for_other_machines({"places": effort.places})["deadline"] is None
+
+
+def test_an_address_where_nobody_answers_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_CONNECT", 0.2)
+    with pytest.raises(ArgumentError, match=r"no scheduler answers at 'tcp://127.0.0.1:9'"):
+        records_of(Places(tmp_path / "results", tmp_path / "runs"), cluster="tcp://127.0.0.1:9")
+
+
+class Threads:
+    """A cluster as its client shows it."""
+
+    def __init__(self, threads):
+        self.threads = threads
+
+    def wait_for_workers(self, count, timeout):
+        if not self.threads:
+            raise TimeoutError("nobody came")
+
+    def nthreads(self):
+        return self.threads
+
+
+def test_workers_run_one_job_at_a_time():
+    assert module._workers(Threads({"a": 1, "b": 1}), "tcp://head:1") == 2
+    with pytest.raises(ArgumentError, match=r"worker b runs 4 jobs at a time.*'--nthreads 1'"):
+        module._workers(Threads({"a": 1, "b": 4}), "tcp://head:1")
+    with pytest.raises(ArgumentError, match=r"at tcp://head:1 has no workers.*dask worker"):
+        module._workers(Threads({}), "tcp://head:1")
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own_is_started_and_ended(tmp_path):
+    table = replace(tiny(), seeds=1)
+    grid = reproduce(
+        table,
+        models=["gru"],
+        results_dir=tmp_path / "results",
+        runs_dir=tmp_path / "runs",
+        progress=False,
+        cluster="local",
+    )
+    assert not grid.outcome.failures
+    found, _ = results.read(tmp_path / "results" / "tiny.jsonl")
+    assert [record.status for record in found] == ["done"]
