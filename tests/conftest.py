@@ -14,6 +14,9 @@ TYPED_ROOMS = re.search(
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # For every kind of device that is not there torch's own keeps a formatted trace of the stack:
+    # milliseconds under pytest, tens of thousands of times, and memory that is never given back.
+    torch.manual_seed = torch.default_generator.manual_seed
 else:  # or products warn wherever a test asks for deterministic algorithms
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
