@@ -8,6 +8,7 @@ from importlib.metadata import version as _version
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import RNNVAE, LatentODE, SequenceModel
+from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import RNN, build
 from tauflow.sequence import SEQUENCE_MODULES as _SEQUENCE_MODULES
 from tauflow.training import Recipe, attach_constraints, train
@@ -26,6 +27,7 @@ __all__ = [
     "ExplicitWiring",
     "FullyConnected",
     "LatentODE",
+    "Predictor",
     "RandomSparse",
     "Recipe",
     "SequenceBatch",
@@ -34,6 +36,7 @@ __all__ = [
     "build",
     "from_ncps",
     "load",
+    "load_predictor",
     "save",
     "train",
     *(module.__name__ for module in _SEQUENCE_MODULES),

@@ -6,6 +6,7 @@
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import LatentODE, RNNVAE, SequenceModel
+from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
     GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LSTM, LTC, LinearDecayRNN, LipschitzRNN, MixedMemory,
@@ -21,7 +22,8 @@ __all__ = [
     "AutoNCP", "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CfC", "CoRNN", "Elman", "EulerGRU",
     "EulerLSTM", "ExpRNN", "ExplicitWiring", "FullyConnected", "GNODE", "GRU", "GRUD", "GRUODE",
     "HiPPO", "LEM", "LMU", "LSTM", "LTC", "LatentODE", "LinearDecayRNN", "LipschitzRNN",
-    "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "RNN", "RNNDecay", "RNNVAE",
-    "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "SequenceBatch", "SequenceModel",
-    "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build", "from_ncps", "load", "save", "train",
+    "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RNN", "RNNDecay",
+    "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN", "SequenceBatch",
+    "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build", "from_ncps", "load",
+    "load_predictor", "save", "train",
 ]

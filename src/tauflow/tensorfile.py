@@ -29,8 +29,10 @@ FORMAT_VERSION = 1
 _BLOCK = 1 << 24
 _USES = {
     "model": "tauflow.load reads it.",
+    "predictor": "tauflow.load_predictor reads it; .model is the model.",
     "weights file": (
-        "It holds weights of a training run, and not how to build the model: build the run's model "
+        "It holds weights of a training run, and not how to build the model: of a finished "
+        "'tauflow run', tauflow.load_predictor(its folder).model is that. Or build the run's model "
         "(run.json and record.json beside it describe it) and call "
         "model.load_state_dict(safetensors.torch.load_file(path)). tauflow.save(model, path) then "
         "writes a file that tauflow.load reads."

@@ -16,10 +16,12 @@ RANKS = {
     "kernels": 3,
     "sequence": 4,
     **dict.fromkeys(("models", "analysis"), 5),
-    **dict.fromkeys(("experiments", "estimators", "export"), 6),
-    "figures": 7,
-    "cli": 8,
-    "__main__": 9,
+    "export": 6,
+    "predict": 7,
+    **dict.fromkeys(("experiments", "estimators"), 8),
+    "figures": 9,
+    "cli": 10,
+    "__main__": 11,
 }
 FLOORS = {"experiments": ("spec", "run", "report")}
 """Folders of a room that import the ones before them only."""

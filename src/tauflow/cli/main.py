@@ -11,6 +11,7 @@ import typer
 
 from .export import export
 from .group import TauflowGroup
+from .predict import predict
 
 app = typer.Typer(
     name="tauflow",
@@ -23,6 +24,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
+app.command()(predict)
 
 
 def _at_home(path: Path | None) -> Path | None:

@@ -92,7 +92,7 @@ def write_task(
     if steps is not None:
         at_least(1, steps=steps)
     given = {"train": train, "valid": valid, "test": test}
-    described = _card_facts(card)
+    described = card_facts(card)
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{PARTIAL}")
     partial.mkdir(parents=True)
     try:
@@ -150,7 +150,7 @@ def open_task(folder: str | Path, *, verify: bool = False) -> TaskData:
     folder = Path(folder)
     facts = _read_facts(folder / FACTS_FILE)
     try:
-        card = _card_from(facts["card"])
+        card = card_from(facts["card"])
         parts = {
             part: _open_part(folder / part, arrays, verify=verify)
             for part, arrays in facts["parts"].items()
@@ -320,7 +320,7 @@ def _sizes(parts: Mapping[str, Any]) -> tuple[int, int, int]:
     return train, valid, test
 
 
-def _card_facts(card: DatasetCard) -> dict[str, Any]:
+def card_facts(card: DatasetCard) -> dict[str, Any]:
     """Return the fields of a card as JSON gives them back: NumPy's numbers become Python's."""
     facts = {field.name: getattr(card, field.name) for field in fields(card)}
     known = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
@@ -334,7 +334,8 @@ def _plain(value: object) -> Any:
     raise ArgumentError(f"card: a {type(value).__name__}, {value!r}, cannot be stored as JSON.")
 
 
-def _card_from(facts: Mapping[str, Any]) -> DatasetCard:
+def card_from(facts: Mapping[str, Any]) -> DatasetCard:
+    """Return the card that :func:`card_facts` described; ``TypeError`` if they describe none."""
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
     if wrong := misfit(DatasetCard.__init__, values):
         raise TypeError(wrong)

@@ -19,6 +19,8 @@ from .describe import describe, rebuild
 from .room import room_of
 
 KIND = "model"
+PREDICTOR = "predictor.safetensors"
+"""File of a run's folder that :func:`tauflow.load_predictor` reads."""
 _ADVICE = "Copy it again from its source, or save the model anew with tauflow.save."
 _NOT_OURS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _Path = str | PathLike[str]
@@ -46,6 +48,15 @@ def save(module: nn.Module, path: _Path) -> None:
         raise DataNotFoundError(
             f"cannot save {path.name}: there is no folder {path.parent}. Create it first."
         )
+    write_tensor_file(path, KIND, tensors_of(module), description_of(module))
+
+
+def description_of(module: nn.Module) -> dict[str, Any]:
+    """Return how a module was built, see :func:`tauflow.export.describe`, if that is how it is.
+
+    Raises:
+        ArgumentError: see :func:`save`.
+    """
     description = describe(module)
     built = rebuild(description)
     if difference := _difference(_shapes(built), _shapes(module)) or _changes(built, module):
@@ -54,7 +65,7 @@ def save(module: nn.Module, path: _Path) -> None:
             "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
-    write_tensor_file(path, KIND, tensors_of(module), description)
+    return description
 
 
 def load(path: _Path) -> Any:
@@ -71,8 +82,25 @@ def load(path: _Path) -> Any:
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a model file" if path.is_dir() else "does not exist"
-        raise DataNotFoundError(f"{path} {what}. Check the path.")
+        told = "Check the path."
+        if (path / PREDICTOR).is_file():
+            told = "It is that of a run: tauflow.load_predictor(path) reads it."
+        raise DataNotFoundError(f"{path} {what}. {told}")
     tensors, description = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    return module_of(path, tensors, description)
+
+
+def module_of(path: Path, tensors: dict[str, Tensor], description: Mapping[str, Any]) -> Any:
+    """Return the module that a file describes, with the tensors that it holds.
+
+    Args:
+        path: the file, for messages.
+        tensors: as :func:`tensors_of` returned them.
+        description: as :func:`description_of` returned it.
+
+    Raises:
+        ModelFileError: it cannot be built, or the tensors do not fit it.
+    """
     with _told(path), room_of(tensors):
         module: nn.Module = rebuild(description)
     if difference := _unlike(module, tensors):

@@ -1,6 +1,7 @@
 """Another table as a first one was read: to predict what nobody knows yet."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from .frames import Sequences, Times, read_times, sequences_of
 from .options import GAP_AHEAD, MEASURED, TableInfo
 from .sheet import Bools, Floats, Sheet, sheet_of
 from .task import Scaling, gaps_of, with_input
+
+BATCH = 512
+"""How many sequences go through a model at once."""
+_NUMBERS = 1 << 22
+"""How many numbers the padded inputs of a batch may have, unless it is of one sequence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,17 @@ class NewTable:
     x: NDArray[np.float32]
     observed: Bools | None
     timed: bool
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Return where to cut the sequences for batches that are not too large to compute with."""
+        cuts, longest = [0], 0
+        for place, length in enumerate(self.sequences.lengths.tolist()):
+            longest = max(longest, length)
+            count = place + 1 - cuts[-1]
+            if count > BATCH or (count > 1 and count * longest * self.x.shape[1] > _NUMBERS):
+                cuts.append(place)
+                longest = length
+        return list(pairwise([*cuts, len(self.sequences)]))
 
     def batch(self, first: int = 0, last: int | None = None) -> SequenceBatch:
         """Return sequences ``first`` to ``last``, padded, in which no target is marked as known."""

@@ -18,9 +18,11 @@ from tauflow.data.table.options import TableOptions
 from tauflow.data.table.read import load_csv, with_mask_inputs
 from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.experiments.spec.experiment import Part
+from tauflow.export.files import PREDICTOR
 from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
+from tauflow.predict import Predictor
 from tauflow.training.recipe import Recipe
 
 from .baselines import baselines
@@ -40,7 +42,7 @@ class TaskRun:
     Args:
         record: what came out.
         baselines: names and test scores of trivial predictions.
-        directory: where checkpoints, log, record and report are.
+        directory: where checkpoints, log, record, report and predictor are.
         remarks: what else to say of the result.
         data: what was trained on.
         model: the trained model.
@@ -57,6 +59,11 @@ class TaskRun:
     def report(self) -> Path:
         """Where the HTML report goes."""
         return self.directory / REPORT_FILE
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model with what is known of its data, as :func:`tauflow.load_predictor` reads it."""
+        return Predictor.of(self.model, self.data)
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,9 @@ def run_task(
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     trivial = baselines(found.compared, card.metric)
     remarks = _in_own_units(record, data)
-    return TaskRun(record, trivial, directory, remarks, data=data, model=trained)
+    run = TaskRun(record, trivial, directory, remarks, data=data, model=trained)
+    run.predictor.save(directory / PREDICTOR)
+    return run
 
 
 def _of_folder(folder: Path) -> _Source:

@@ -1,0 +1,111 @@
+"""The file of a predictor: weights, how to build the model, and what is known of the data.
+
+It is a tensor file, see :mod:`tauflow.tensorfile`: nothing in it is pickled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tauflow.data.stored import card_facts, card_from
+from tauflow.data.table.options import TableInfo, TableOptions
+from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
+from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of
+from tauflow.option_types import misfit
+from tauflow.tensorfile import read_tensor_file, write_tensor_file
+
+from .predictor import Predictor
+
+KIND = "predictor"
+K = TypeVar("K")
+VERSION = 1
+"""Of what the facts of the file mean; a newer one is refused."""
+_ADVICE = "Copy it again from its source, or train anew."
+
+
+def save_predictor(predictor: Predictor, path: Path) -> None:
+    """Write a predictor; see :meth:`Predictor.save`."""
+    facts = {
+        "version": VERSION,
+        "model": description_of(predictor.model),
+        "card": card_facts(predictor.card),
+        "table": None if predictor.table is None else _table_facts(predictor.table),
+        "observed": predictor.observed,
+    }
+    write_tensor_file(path, KIND, tensors_of(predictor.model), facts)
+
+
+def load_predictor(path: str | Path) -> Predictor:
+    """Read what a finished run left: its model, with scales, units and names of its data.
+
+    Args:
+        path: folder of a run, or a file that :meth:`Predictor.save` wrote.
+
+    Returns:
+        The predictor, on the CPU; ``.model`` is the model, ``.card`` says what it was trained on.
+
+    Raises:
+        DataNotFoundError: there is no such file, or the run has not finished.
+        ModelFileError: the file is none of a predictor, is damaged, or from a newer version.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if not (path / PREDICTOR).is_file():
+            raise DataNotFoundError(
+                f"{path} holds no {PREDICTOR}, which a finished 'tauflow run' leaves. Give the "
+                "folder of a run, and continue one that was stopped with --resume."
+            )
+        path = path / PREDICTOR
+    if not path.is_file():
+        raise DataNotFoundError(f"{path} does not exist. Give the folder of a run, or its file.")
+    tensors, facts = read_tensor_file(path, KIND, error=ModelFileError, advice=_ADVICE)
+    version = facts.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ModelFileError(
+            f"{path} is a predictor of version {version}, and this tauflow reads up to {VERSION}. "
+            "Upgrade tauflow: pip install --upgrade tauflow"
+        )
+    try:
+        card, told = card_from(facts["card"]), facts["table"]
+        table = None if told is None else _table_from(told)
+        model, observed = facts["model"], bool(facts["observed"])
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = error if isinstance(error, TauflowError) else repr(error)
+        raise ModelFileError(
+            f"{path} is damaged, or from another version of tauflow ({why}). {_ADVICE}"
+        ) from error
+    return Predictor(module_of(path, tensors, model).eval(), card, table, observed=observed)
+
+
+def _table_facts(info: TableInfo) -> dict[str, Any]:
+    """Return what is known of a table as JSON can hold it; of the ids none, as they are people."""
+    known = replace(info, ids={})
+    facts = {field.name: getattr(known, field.name) for field in fields(known)}
+    return {
+        name: value.tolist() if isinstance(value, Tensor) else value
+        for name, value in {**facts, "options": asdict(info.options)}.items()
+    }
+
+
+def _table_from(facts: Mapping[str, Any]) -> TableInfo:
+    """Return the table that :func:`_table_facts` described."""
+    said = {name: _tuples(value) for name, value in facts.items()}
+    said["options"] = _checked(TableOptions, {k: _tuples(v) for k, v in facts["options"].items()})
+    for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
+        if said[name] is not None:
+            said[name] = torch.tensor(said[name], dtype=torch.float64)
+    return _checked(TableInfo, said)
+
+
+def _checked(kind: type[K], values: dict[str, Any]) -> K:
+    if wrong := misfit(kind.__init__, values):
+        raise TypeError(wrong)
+    return kind(**values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

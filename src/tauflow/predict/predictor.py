@@ -1,0 +1,164 @@
+"""Predictions in the units and names of the data that a model was trained on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.table.like import BATCH, NewTable, table_like
+from tauflow.data.table.options import TableInfo
+from tauflow.errors import ArgumentError
+from tauflow.extras import require
+from tauflow.training.metrics import evaluating
+from tauflow.training.metrics import predict as predict_batch
+
+from .answers import answers_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Predictor:
+    """A trained model that answers in the units of the data it was trained on.
+
+    ``tauflow run`` leaves one in the folder of every run, see :func:`tauflow.load_predictor`. Of a
+    model trained in Python it is made by :meth:`of`.
+
+    Args:
+        model: the trained model; answers are computed on its device, in evaluation mode.
+        card: of the data.
+        table: of a user's own table, which columns are what, and their scaling.
+        observed: whether the batches that the model was trained on said which features were
+            missing, rather than inputs, or nobody.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        card: DatasetCard,
+        table: TableInfo | None = None,
+        *,
+        observed: bool = False,
+    ) -> None:
+        self.model, self.card, self.table, self.observed = model, card, table, observed
+
+    @classmethod
+    def of(cls, model: nn.Module, data: TaskData) -> "Predictor":
+        """Return the predictor of a model that was trained on ``data``."""
+        return cls(model, data.card, data.table, observed=data.train.observed is not None)
+
+    def __repr__(self) -> str:
+        return f"Predictor({type(self.model).__name__} on {self.card.name!r}, {self.card.task})"
+
+    def predict(
+        self, data: Any, *, ahead: float | None = None, delimiter: str = ","
+    ) -> "Tensor | DataFrame":
+        """Predict classes, or values in the units of the data.
+
+        Of a table no column of targets is needed. The answer has a row for each id, or for each of
+        its rows where there is a target per row, ordered by id as they first occur and by time:
+        first the id, then the time, then the class by its name, or the values. A forecast says
+        in one more column what time it is for.
+
+        Args:
+            data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,
+                with the columns of the one that the model was trained on; or batches of sequences.
+            ahead: see :func:`tauflow.data.sequences_like`.
+            delimiter: between the cells of a file.
+
+        Returns:
+            Of a table a data frame of pandas; of a batch a tensor: classes, or 0 and 1 of a binary
+            task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing.
+
+        Raises:
+            ArgumentError: the model was trained on no table, and ``data`` is no batch; ``ahead`` is
+                missing or not needed.
+            UnknownNameError: there is no such column.
+            DataError: a cell, named by row and column, does not hold what it should.
+            TimeError: times run backwards, or are dates here and numbers there.
+        """
+        return self._answer(data, proba=False, ahead=ahead, delimiter=delimiter)
+
+    def predict_proba(
+        self, data: Any, *, ahead: float | None = None, delimiter: str = ","
+    ) -> "Tensor | DataFrame":
+        """Predict how likely each class is; see :meth:`predict`.
+
+        Returns:
+            Of a table a data frame, with one column for each class in place of one; of a batch
+            (B, C) or (B, T, C).
+
+        Raises:
+            ArgumentError: the task has no classes; else as of :meth:`predict`.
+        """
+        return self._answer(data, proba=True, ahead=ahead, delimiter=delimiter)
+
+    def read(self, data: Any, *, ahead: float | None = None, delimiter: str = ",") -> NewTable:
+        """Read a table as that of the training was; see :meth:`predict`."""
+        if self.table is None:
+            raise ArgumentError(
+                f"{self.card.name!r} is no table of your own, so that nothing says which columns "
+                f"its inputs are. Give a SequenceBatch, not {type(data).__name__}."
+            )
+        return table_like(
+            self.card, self.table, data, observed=self.observed, ahead=ahead, delimiter=delimiter
+        )
+
+    def answers(self, read: NewTable, *, proba: bool = False) -> Iterator["DataFrame"]:
+        """Yield the answers for each of ``read.pieces()``: what a large table needs of memory.
+
+        Args:
+            read: what :meth:`read` returned.
+            proba: whether to answer as :meth:`predict_proba` does, and not as :meth:`predict`.
+        """
+        assert self.table is not None
+        for first, last in read.pieces():
+            found = self._of_batch(read.batch(first, last), proba=proba)
+            yield answers_of(found, read, self.table, first, last, proba=proba)
+
+    def save(self, path: str | Path) -> None:
+        """Write the predictor to a file that :func:`tauflow.load_predictor` reads.
+
+        It holds no row of the data and no id. The file is replaced in one step.
+
+        Args:
+            path: by convention ending in ``.safetensors``.
+
+        Raises:
+            ArgumentError: a part of the model is not tauflow's, see :func:`tauflow.save`.
+        """
+        from .files import save_predictor
+
+        save_predictor(self, Path(path))
+
+    def _answer(
+        self, data: Any, *, proba: bool, ahead: float | None, delimiter: str
+    ) -> "Tensor | DataFrame":
+        if isinstance(data, SequenceBatch):
+            pieces = range(0, len(data), BATCH)
+            return torch.cat([self._of_batch(data[s : s + BATCH], proba) for s in pieces])
+        pandas = require("pandas", extra="tables")
+        read = self.read(data, ahead=ahead, delimiter=delimiter)
+        return pandas.concat(self.answers(read, proba=proba), ignore_index=True)
+
+    @torch.no_grad()
+    def _of_batch(self, batch: SequenceBatch, proba: bool) -> Tensor:
+        """Return classes, how likely they are, or values, on the CPU."""
+        if proba and self.card.task == "regress":
+            raise ArgumentError(
+                f"the targets of {self.card.name!r} are values and no classes, so that there are "
+                "no chances of them. Call predict (leave out --proba)."
+            )
+        place = next(self.model.parameters(), torch.empty(0)).device
+        with evaluating(self.model):
+            found = predict_batch(self.model, batch.to(place)).cpu()
+        if self.card.task == "classify":
+            return found.softmax(-1) if proba else found.argmax(-1)
+        if self.card.task == "binary":
+            chance = found.sigmoid()
+            return torch.cat([1 - chance, chance], -1) if proba else (found > 0).long()
+        return found if self.table is None else self.table.unscale(found)

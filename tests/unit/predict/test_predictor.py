@@ -1,0 +1,162 @@
+"""What a run leaves predicts as the model that was trained, in the words of its table."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import tauflow
+from tauflow.data import from_table, load_task
+from tauflow.errors import (
+    ArgumentError,
+    DataError,
+    DataNotFoundError,
+    ModelFileError,
+    TimeError,
+    UnknownNameError,
+)
+from tauflow.predict import Predictor
+from tauflow.tensorfile import write_tensor_file
+
+ASKED = {
+    "classification": ("predict_proba", {}),
+    "regression": ("predict", {}),
+    "next-step": ("predict", {"ahead": 2.0}),
+}
+ELSEWHERE = """
+import json, sys, tauflow
+for folder, new, method, said, out in json.loads(sys.argv[1]):
+    getattr(tauflow.load_predictor(folder), method)(new, **said).to_csv(out)
+"""
+
+
+@pytest.fixture
+def loaded(runs):
+    return {task: tauflow.load_predictor(run.directory) for task, run in runs.items()}
+
+
+@pytest.mark.slow
+def test_another_process_predicts_the_same_bits(runs, table, tmp_path):
+    new = tmp_path / "new.csv"
+    table[["patient", "hours", "a", "b"]].to_csv(new, index=False)
+    jobs = [
+        (str(run.directory), str(new), *ASKED[task], str(tmp_path / task))
+        for task, run in runs.items()
+    ]
+    subprocess.run([sys.executable, "-c", ELSEWHERE, json.dumps(jobs)], check=True)
+    for task, run in runs.items():
+        method, said = ASKED[task]
+        here = getattr(run.predictor, method)(new, **said)
+        assert (tmp_path / task).read_text() == here.to_csv()
+        assert here.iloc[:, -1].nunique() == len(here)
+
+
+def test_classes_have_their_names_and_chances_add_up(loaded, table):
+    predictor = loaded["classification"]
+    found = predictor.predict(table.drop(columns="died"))
+    assert list(found) == ["patient", "died"]
+    assert found["patient"].tolist() == list(range(20))
+    chances = predictor.predict_proba(table)
+    assert list(chances) == ["patient", "no", "yes"]
+    assert chances[["no", "yes"]].sum(axis=1).tolist() == pytest.approx([1.0] * 20)
+    assert found["died"].tolist() == chances[["no", "yes"]].idxmax(axis=1).tolist()
+
+
+def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):
+    found = loaded["regression"].predict(table)
+    assert found[["patient", "hours"]].equals(table[["patient", "hours"]])
+    info, test = runs["regression"].data.table, runs["regression"].data.test
+    with torch.no_grad():
+        scaled, _ = runs["regression"].model.eval()(test.x, dt=test.dt, mask=test.mask)
+    whose = info.ids["test"]
+    mine = found[found["patient"].astype(str) == whose[0]]["level"].tolist()
+    want = scaled[0, : len(mine), 0].double() * info.y_scale + info.y_mean
+    assert mine == pytest.approx(want.tolist(), rel=1e-5)
+    batch = loaded["regression"].predict(test)
+    assert batch[0, : len(mine), 0].tolist() == pytest.approx(mine, rel=1e-6)
+
+
+def test_the_file_holds_no_ids_and_comes_back_whole(runs, loaded):
+    run = runs["classification"]
+    info = loaded["classification"].table
+    assert dict(info.ids) == {}
+    assert info.options == run.data.table.options
+    assert torch.equal(info.x_scale, run.data.table.x_scale)
+    assert loaded["classification"].card == run.data.card
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(loaded["classification"].model.state_dict()[name], tensor)
+
+
+def test_batches_of_a_known_data_set_are_answered_too(tmp_path):
+    data = load_task("pendulum", sizes=(4, 2, 2), steps=3)
+    model = tauflow.SequenceModel(tauflow.GRU(data.card.input_size, 3), data.card.target_size)
+    Predictor.of(model, data).save(tmp_path / "pendulum.safetensors")
+    predictor = tauflow.load_predictor(tmp_path / "pendulum.safetensors")
+    with torch.no_grad():
+        want, _ = model.eval()(data.test.x, dt=data.test.dt)
+    assert torch.equal(predictor.predict(data.test), want)
+    with pytest.raises(ArgumentError, match="'pendulum' is no table of your own"):
+        predictor.predict({"a": [1.0]})
+    with pytest.raises(ArgumentError, match="are values and no classes"):
+        predictor.predict_proba(data.test)
+
+
+def test_large_tables_go_through_in_pieces(loaded, table, monkeypatch):
+    whole = loaded["regression"].predict(table)
+    monkeypatch.setattr("tauflow.data.table.like.BATCH", 7)
+    read = loaded["regression"].read(table)
+    assert read.pieces() == [(0, 7), (7, 14), (14, 20)]
+    monkeypatch.setattr("tauflow.data.table.like._NUMBERS", 1)
+    pieces = loaded["regression"].predict(table)
+    assert pieces["level"].tolist() == pytest.approx(whole["level"].tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda t: t.drop(columns="b"), UnknownNameError, r"no column 'b' \(feature\)"),
+        (lambda t: t.drop(columns="patient"), UnknownNameError, r"no column 'patient' \(id\)"),
+        (lambda t: t.iloc[::-1], TimeError, "time runs backwards"),
+        (lambda t: t.assign(hours="2024-05-31"), TimeError, "are dates, but numbers in the other"),
+        (lambda t: t.assign(b="high"), DataError, r"row 0 .*, column 'b' holds 'high', expected"),
+        (lambda t: t.assign(b=float("nan")), ArgumentError, "'b' has missing values, and in the"),
+        (lambda t: t.assign(patient=None), DataError, "row 0 .*, column 'patient' is empty"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_by_name(loaded, table, change, error, message):
+    with pytest.raises(error, match=message):
+        loaded["classification"].predict(change(table))
+
+
+def test_what_is_no_predictor(tmp_path, runs):
+    folder = runs["classification"].directory
+    with pytest.raises(DataNotFoundError, match="which a finished 'tauflow run' leaves"):
+        tauflow.load_predictor(tmp_path)
+    with pytest.raises(DataNotFoundError, match="does not exist"):
+        tauflow.load_predictor(tmp_path / "none")
+    with pytest.raises(ModelFileError, match="is a weights file, expected a predictor"):
+        tauflow.load_predictor(folder / "best.safetensors")
+    with pytest.raises(DataNotFoundError, match=r"that of a run: tauflow.load_predictor"):
+        tauflow.load(folder)
+    with pytest.raises(ModelFileError, match=r"expected a model. tauflow.load_predictor reads it"):
+        tauflow.load(folder / "predictor.safetensors")
+    with pytest.raises(ModelFileError, match=r"load_predictor\(its folder\)"):
+        tauflow.load(folder / "best.safetensors")
+    write_tensor_file(tmp_path / "new", "predictor", {}, {"version": 2})
+    with pytest.raises(ModelFileError, match="of version 2, and this tauflow reads up to 1"):
+        tauflow.load_predictor(tmp_path / "new")
+    write_tensor_file(tmp_path / "odd", "predictor", {}, {"version": 1, "card": {"name": 3}})
+    with pytest.raises(ModelFileError, match="is damaged, or from another version"):
+        tauflow.load_predictor(tmp_path / "odd")
+
+
+def test_a_model_that_takes_observed_is_told(table, tmp_path):
+    data = from_table(table, id="patient", time="hours", target="died", features=["a", "b"])
+    rnn = tauflow.GRUD(2, 3, return_sequences=False)
+    predictor = Predictor.of(tauflow.SequenceModel(rnn, 2), data)
+    predictor.save(tmp_path / "p.safetensors")
+    again = tauflow.load_predictor(tmp_path / "p.safetensors")
+    assert again.observed
+    assert again.predict_proba(table).equals(predictor.predict_proba(table))
