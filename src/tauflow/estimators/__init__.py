@@ -4,6 +4,7 @@ from . import needs as _needs  # noqa: F401  # says what is missing before anyth
 
 # isort: split
 from .classifier import SequenceClassifier
+from .forecaster import SequenceForecaster
 from .regressor import SequenceRegressor
 
-__all__ = ["SequenceClassifier", "SequenceRegressor"]
+__all__ = ["SequenceClassifier", "SequenceForecaster", "SequenceRegressor"]

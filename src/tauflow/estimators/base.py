@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from tauflow.checks import one_of, within
 from tauflow.data.table.sheet import sheet_of
-from tauflow.errors import ArgumentError, ShapeError
+from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.training import Recipe, train
@@ -23,7 +23,8 @@ from tauflow.training.metrics import predict
 
 from .network import device_of, each_of, network_of, recipe_of
 from .preparation import Preparation
-from .rows import Floats, Indices, Rows, is_table, rows_of_arrays, rows_of_table, with_times
+from .reading import is_table, read_rows
+from .rows import Floats, Indices, Rows
 from .targets import Task, checked_weight, per_sequence
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -195,9 +196,41 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """
         return self._answers(self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time))
 
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> float:
+        """Return the share of classes that are right, or of variance that is predicted (R²).
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            y: true targets.
+            sample_weight: how much each sequence counts.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        check_is_fitted(self)
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        _, true = self._read(X, y, given, reset=False)
+        return self._score(true, self.predict(X, **given), sample_weight)
+
     # What a subclass says.
 
     _stratified: ClassVar[bool] = False
+    _needs_y: ClassVar[bool] = True
+    _series: ClassVar[bool] = False
+    """Whether an array of two axes is one sequence, and not one step of each of several."""
 
     def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         """Return checked targets, (N, ...), as training takes them, but for their scaling."""
@@ -218,6 +251,10 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Return predictions of outputs of the network, (N, O)."""
         raise NotImplementedError
 
+    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
+        """Return how good predictions are."""
+        raise NotImplementedError
+
     # Reading.
 
     def _read(
@@ -229,81 +266,36 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         if not isinstance(y, str):
-            rows = self._rows(X, reset=reset, **given)
+            rows = self._rows(X, given, reset=reset)
             array = np.asarray(y)
+            name = getattr(y, "name", None)
+            if reset and name is not None and name in (rows.names or ()):
+                raise DataError(
+                    f"y is called {name!r}, and so is a column of X, which would be a feature. "
+                    f"Drop it from X, or give y={name!r}."
+                )
             if not array.ndim:
                 raise ShapeError(f"y must hold a target per sequence, got {y!r}.")
             return rows, per_sequence(array, rows)
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
-        rows = self._rows(X, reset=reset, besides=(y,), **given)
+        rows = self._rows(X, given, reset=reset, besides=(y,))
         sheet = sheet_of(X)
         column = sheet.columns[sheet.check_name(y, "target")]
         return rows, per_sequence(column, rows)
 
     def _rows(
-        self,
-        X: Any,
-        *,
-        dt: Any,
-        t: Any,
-        lengths: Any,
-        id: str | None,
-        time: str | None,
-        reset: bool,
-        besides: Sequence[str] = (),
+        self, X: Any, given: dict[str, Any], *, reset: bool, besides: Sequence[str] = ()
     ) -> Rows:
-        if not reset and is_table(X):
-            known = getattr(self, "_columns", (None, None))
-            id, time = id or known[0], time or known[1]
-        if id is not None:
-            return self._rows_of_table(
-                X, dt=dt, t=t, lengths=lengths, id=id, time=time, reset=reset, besides=besides
-            )
-        if time is not None:
-            raise ArgumentError(f"time={time!r} names a column of a table with ids; give id= too.")
-        values, counts, steps = rows_of_arrays(X, layout=self.layout, lengths=lengths)
-        values = validate_data(
+        return read_rows(
             self,
-            values,
+            X,
+            layout=self.layout,
+            series=self._series,
             reset=reset,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-        ).astype(np.float64)
-        if reset:
-            self._columns: tuple[str | None, str | None] = (None, None)
-        if counts is None:
-            counts = np.ones(len(values), np.int64)
-        return with_times(Rows(values, counts, steps=steps), dt=dt, t=t)
-
-    def _rows_of_table(
-        self,
-        X: Any,
-        *,
-        id: str,
-        time: str | None,
-        reset: bool,
-        besides: Sequence[str],
-        **arrays: Any,
-    ) -> Rows:
-        if not is_table(X):
-            raise ArgumentError(
-                f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
-                "frame, or leave it out."
-            )
-        given = [name for name, value in arrays.items() if value is not None]
-        if given:
-            raise ArgumentError(f"{given[0]} is for arrays; a table has a column of times, time=.")
-        names = getattr(self, "feature_names_in_", None)
-        if not reset and names is None:
-            raise ArgumentError("the estimator was fitted to arrays, which name no features.")
-        known = None if reset or names is None else names.tolist()
-        rows = rows_of_table(X, id=id, time=time, features=known, besides=besides)
-        if reset:
-            self._columns = (id, time)
-            self.feature_names_in_ = np.array(rows.names, object)
-            self.n_features_in_ = len(self.feature_names_in_)
-        return rows
+            besides=besides,
+            **given,
+        )
 
     # Training.
 
@@ -349,22 +341,23 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
         """Return rows and targets of validation data."""
+        needed = ("X", "y") if self._needs_y else ("X",)
         if not isinstance(given, Mapping):
-            if not isinstance(given, tuple) or len(given) != 2:
+            parts = given if self._needs_y else (given,)
+            if not isinstance(parts, tuple) or len(parts) != len(needed):
                 raise ArgumentError(
                     "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
                     f"got {type(given).__name__}."
                 )
-            given = {"X": given[0], "y": given[1]}
+            given = dict(zip(needed, parts, strict=True))
         places = dict.fromkeys(("dt", "t", "lengths", "id", "time"))
-        unknown = given.keys() - {"X", "y", *places}
-        if unknown or not {"X", "y"} <= given.keys():
+        if given.keys() - {*needed, *places} or not given.keys() >= {*needed}:
             raise ArgumentError(
-                f"validation holds {', '.join(map(str, given))}, expected X, y, and perhaps "
-                f"{', '.join(places)}."
+                f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
+                f"perhaps {', '.join(places)}."
             )
-        rest = {name: value for name, value in given.items() if name in places}
-        rows, y = self._read(given["X"], given["y"], {**places, **rest}, reset=False)
+        rest = {name: given.get(name) for name in places}
+        rows, y = self._read(given["X"], given.get("y"), rest, reset=False)
         return rows, self._encoded(y, reset=False)
 
     def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:
@@ -375,21 +368,19 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any, **given: Any) -> NDArray[Any]:
         """Return what the network gives, (N, O)."""
         check_is_fitted(self)
-        rows = self._rows(X, reset=False, **given)
+        return self._network(self._rows(X, given, reset=False))
+
+    def _network(self, rows: Rows) -> NDArray[Any]:
+        """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
         device = device_of(self.device)
         self.module_.to(device).eval()
         found = []
         with torch.no_grad():
             for piece in rows.pieces(_PIECE):
                 batch = self.preparation_.batch(piece).to(device)
-                found.append(predict(self.module_, batch).cpu().numpy())
+                outputs = predict(self.module_, batch).cpu().numpy()
+                found.append(outputs[piece.valid] if outputs.ndim == 3 else outputs)
         return np.concatenate(found)
-
-    def _compared(self, X: Any, y: Any, given: dict[str, Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return true targets and predictions."""
-        check_is_fitted(self)
-        _, true = self._read(X, y, given, reset=False)
-        return true, self.predict(X, **given)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled, with the network where every machine can read it."""

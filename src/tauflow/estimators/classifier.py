@@ -118,30 +118,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         outputs = self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> float:
-        """Return the share of sequences whose class is found.
+    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
+        return float(accuracy_score(true, found, sample_weight=weight))
 
-        Args:
-            X: as for :meth:`fit`, and so are the others.
-            y: true classes.
-            sample_weight: how much each counts.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
-        """
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
-        true, found = self._compared(X, y, given)
-        return float(accuracy_score(true, found, sample_weight=sample_weight))
+    score = AbstractSequenceEstimator.score

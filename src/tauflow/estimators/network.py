@@ -50,7 +50,7 @@ def network_of(
         split="",
         loss=task.loss,
         metric=task.metric,
-        per_step=False,
+        per_step=task.per_step,
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

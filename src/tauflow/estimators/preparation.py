@@ -57,6 +57,7 @@ class Preparation:
         flagged: features with a further input that says whether they were measured, (F,).
         unit: the gap that is 1 for the model; ``None`` of sequences without times.
         dtype: of the model.
+        ahead: how many inputs more say when the rows are that are to be forecast.
     """
 
     features: Standard
@@ -65,6 +66,7 @@ class Preparation:
     flagged: Indices
     unit: float | None
     dtype: torch.dtype
+    ahead: int
 
     @classmethod
     def learned(
@@ -108,12 +110,13 @@ class Preparation:
             np.flatnonzero([] if observes else missing.any(axis=0)),
             None if rows.gaps is None else _unit(rows, time_unit),
             dtype,
+            0 if rows.ahead is None else rows.ahead.shape[1],
         )
 
     @property
     def input_size(self) -> int:
         """Inputs of the model."""
-        return len(self.features.mean) + len(self.flagged)
+        return len(self.features.mean) + len(self.flagged) + self.ahead
 
     def batch(
         self, rows: Rows, y: NDArray[Any] | None = None, weight: Floats | None = None
@@ -135,6 +138,9 @@ class Preparation:
         values = _last_filled(rows, missing) if self.impute == "last" else rows.values
         scaled = np.where(np.isnan(values), 0.0, self.features.applied(values))
         x = np.concatenate([scaled, ~missing[:, self.flagged]], axis=1)
+        if rows.ahead is not None and self.unit is not None:
+            x = np.concatenate([x, rows.ahead / self.unit], axis=1)
+            missing = np.pad(missing, ((0, 0), (0, self.ahead)))
         gaps = None if rows.gaps is None or self.unit is None else rows.gaps / self.unit
         told = self.observes and bool(missing.any())
         even = bool((rows.lengths == rows.lengths[0]).all())

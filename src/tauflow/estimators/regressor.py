@@ -62,30 +62,7 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
         found = self.target_standard_.undone(outputs).astype(outputs.dtype)
         return found.reshape(len(found), *self.target_shape_)
 
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> float:
-        """Return the share of the targets' variance that is predicted, R².
+    def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:
+        return float(r2_score(true, found, sample_weight=weight))
 
-        Args:
-            X: as for :meth:`fit`, and so are the others.
-            y: true targets.
-            sample_weight: how much each counts.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
-        """
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
-        true, found = self._compared(X, y, given)
-        return float(r2_score(true, found, sample_weight=sample_weight))
+    score = AbstractSequenceEstimator.score

@@ -23,6 +23,7 @@ class Task:
         metric: name of what is reported of the validation part.
         select_by: name of what decides which epoch is the best.
         class_weights: of a classification.
+        per_step: whether the network answers at each step, rather than once per sequence.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Task:
     metric: str
     select_by: str | None = None
     class_weights: tuple[float, ...] | None = None
+    per_step: bool = False
 
 
 def checked_weight(given: Any, count: int) -> Floats | None:

@@ -1,0 +1,241 @@
+"""What comes next in a sequence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from tauflow.batch import SequenceBatch
+from tauflow.checks import at_least, one_of
+from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.models.registry import entry_of
+
+from .ahead import samples_after, times_after, typical_gap
+from .base import AbstractSequenceEstimator
+from .rows import Floats, Indices, Rows
+from .targets import Task
+from .times import in_seconds
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceForecaster(AbstractSequenceEstimator):
+    """Forecast the next samples of a sequence, each with a readout of its own.
+
+    Trained at every step of every sequence to give the ``horizon`` samples after it; those that are
+    missing do not count. Where gaps differ, the network is told how far ahead each of them is.
+
+    An array of two axes is one series here, (T, I), and its forecast has no axis for several.
+
+    Args:
+        horizon: H, how many samples ahead.
+        targets: features to forecast, by name or number; by default all. The others are inputs.
+        window: longest piece of a sequence to train on; longer ones are cut, each piece starting
+            anew. By default none is: one long series then makes one step of an epoch.
+        {shared}
+    """
+
+    horizon: int = 1
+    targets: Sequence[int | str] | None = None
+    window: int | None = None
+
+    _series: ClassVar[bool] = True
+    _needs_y: ClassVar[bool] = False
+
+    def fit(  # type: ignore[override]  # nothing to weigh
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+        validation: Any = None,
+    ) -> Any:
+        """Learn scaling, unit of time and network.
+
+        Args:
+            X: (T, I), one series; or several, as for :meth:`SequenceRegressor.fit`.
+            y: not used.
+            dt: as for :meth:`SequenceRegressor.fit`.
+            t: as for :meth:`SequenceRegressor.fit`.
+            lengths: as for :meth:`SequenceRegressor.fit`.
+            id: as for :meth:`SequenceRegressor.fit`.
+            time: as for :meth:`SequenceRegressor.fit`.
+            validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...
+        """
+        at_least(1, horizon=self.horizon)
+        if self.window is not None:
+            at_least(2, window=self.window)
+        if "ahead" in entry_of(self.model).answers or (self.options or {}).get("bidirectional"):
+            raise ArgumentError(
+                f"model={self.model!r} with these options reads what it is to forecast. Choose one "
+                "that goes forwards in time only."
+            )
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        return super().fit(X, y, validation=validation, **given)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        ahead: Any = None,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> NDArray[Any]:
+        """Return what follows the last sample of each sequence, (B, H, O); of one series (H, O).
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            ahead: how long after the last sample each forecast is for, (H,) or (B, H), in the unit
+                of the times, where gaps differ; by default 1 to H times the median gap.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        check_is_fitted(self)
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        rows = self._rows(X, given, reset=False)
+        if ahead is not None and not self.preparation_.ahead:
+            raise ArgumentError(
+                "the gaps of the training data were all the same, so that a forecast is for the "
+                "next samples. Leave ahead out."
+            )
+        found = self._forecasts(self._with_ahead(rows, ahead))[rows.ends]
+        return found[0] if rows.single else found
+
+    def score(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        dt: Any = None,
+        t: Any = None,
+        lengths: Any = None,
+        id: str | None = None,
+        time: str | None = None,
+    ) -> float:
+        """Return the share of variance (R²) that is forecast at the steps of X, by output.
+
+        Args:
+            X: as for :meth:`fit`, and so are the others.
+            y: not used.
+            dt: gaps.
+            t: times.
+            lengths: of padded sequences.
+            id: column of a data frame.
+            time: column of a data frame.
+        """
+        check_is_fitted(self)
+        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
+        rows = self._rows(X, given, reset=False)
+        found = self._forecasts(self._with_ahead(rows))
+        true = samples_after(rows, self.horizon)[..., self.target_features_]
+        scores = []
+        for values, answers in zip(
+            true.reshape(len(true), -1).T, found.reshape(len(found), -1).T, strict=True
+        ):
+            known = ~np.isnan(values)
+            if known.sum() > 1:
+                scores.append(r2_score(values[known], answers[known]))
+        if not scores:
+            raise DataError("nothing to score: no sample of X follows another.")
+        return float(np.mean(scores))
+
+    def _read(
+        self, X: Any, y: Any, given: dict[str, Any], *, reset: bool
+    ) -> tuple[Rows, NDArray[Any]]:
+        rows = self._rows(X, given, reset=reset)
+        if reset:
+            self.target_features_ = self._features()
+            self._typical = typical_gap(rows)
+        if np.isnan(samples_after(rows, self.horizon)[..., self.target_features_]).all():
+            raise DataError(
+                "nothing to learn: no sample follows another one (a sequence of one sample has no "
+                "next). Give sequences of several samples."
+            )
+        return rows, np.zeros(len(rows))
+
+    def _features(self) -> Indices:
+        if self.targets is None:
+            return np.arange(self.n_features_in_)
+        names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
+        found = []
+        for one in self.targets:
+            if isinstance(one, str):
+                found.append(names.index(one_of(names, targets=one)))
+            elif 0 <= one < self.n_features_in_:
+                found.append(int(one))
+            else:
+                raise ArgumentError(
+                    f"targets holds {one}, and X has the features 0 to {self.n_features_in_ - 1}."
+                )
+        return np.array(found, np.int64)
+
+    def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
+        return y
+
+    def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
+        outputs = self.horizon * len(self.target_features_)
+        return Task("regress", outputs, "mse", "mse", per_step=True)
+
+    def _start(
+        self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
+    ) -> None:
+        super()._start(self._with_ahead(rows), targets, weight, task, seed)
+
+    def _batch(
+        self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None
+    ) -> SequenceBatch:
+        standard, features = self.preparation_.features, self.target_features_
+        y = (
+            samples_after(rows, self.horizon)[..., self.target_features_] - standard.mean[features]
+        ) / standard.scale[features]
+        y = y.reshape(len(y), -1)
+        rows = self._with_ahead(rows)
+        if self.window is not None:
+            rows, of = rows.cut(self.window)
+            weight = None if weight is None else weight[of]
+        some = np.flatnonzero(np.bincount(rows.owners, ~np.isnan(y).all(axis=1)) > 0)
+        y = y[np.isin(rows.owners, some)]
+        rows, weight = rows.chosen(some), None if weight is None else weight[some]
+        batch: SequenceBatch = self.preparation_.batch(rows, weight=weight)
+        filled = torch.from_numpy(rows.padded(np.nan_to_num(y))).to(batch.x.dtype)
+        return replace(batch, y=filled, y_mask=torch.from_numpy(rows.padded(~np.isnan(y))))
+
+    def _forecasts(self, rows: Rows) -> NDArray[Any]:
+        """Return what is forecast after each row, (R, H, O)."""
+        standard, features = self.preparation_.features, self.target_features_
+        outputs = self._network(rows)
+        found = outputs.reshape(len(outputs), self.horizon, len(features))
+        scaled: NDArray[Any] = found * standard.scale[features] + standard.mean[features]
+        return scaled.astype(outputs.dtype)
+
+    def _with_ahead(self, rows: Rows, ahead: Any = None) -> Rows:
+        """Return rows with the times to what is forecast after each, if gaps differ."""
+        if self._typical is None or rows.gaps is None:
+            return rows
+        if ahead is None:
+            ahead = self._typical * np.arange(1, self.horizon + 1)
+        further = in_seconds(np.asarray(ahead))
+        try:
+            further = np.broadcast_to(further, (len(rows), self.horizon))
+        except ValueError as error:
+            raise TimeError(
+                f"ahead has shape {further.shape}, expected (H,) or (B, H) = "
+                f"{(len(rows), self.horizon)}."
+            ) from error
+        if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
+            raise TimeError("ahead must be above 0 and increase from forecast to forecast.")
+        return replace(rows, ahead=times_after(rows, further))

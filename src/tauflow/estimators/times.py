@@ -1,0 +1,117 @@
+"""Gaps of sequences, from times or as they are given."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, ShapeError, TimeError
+from tauflow.resolution import float_type, lost_gap
+
+from .rows import Floats, Rows
+
+
+def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
+    """Return sequences with their gaps.
+
+    Args:
+        rows: of arrays or of a list.
+        dt: time since the sample before: a number, or as ``t``.
+        t: times of the samples: numbers, or ``datetime64`` for gaps in seconds; (B, T) of an array,
+            (T_i,) each of a list. The first gap is 0.
+
+    Raises:
+        ArgumentError: both are given.
+        ShapeError: they do not fit X.
+        TimeError: gaps are negative or not finite, times run backwards, or are too coarse.
+    """
+    if dt is not None and t is not None:
+        raise ArgumentError("dt and t are two ways to say the same; give one of them.")
+    if dt is not None:
+        return replace(rows, gaps=_checked_gaps(rows, dt))
+    return rows if t is None else replace(rows, gaps=_gaps_between(rows, t))
+
+
+def _checked_gaps(rows: Rows, dt: Any) -> Floats:
+    single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
+    gaps = np.full(len(rows.values), dt) if single else _companion(rows, "dt", dt)
+    if gaps.dtype.kind == "M":
+        raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
+    gaps = in_seconds(gaps)
+    good = np.isfinite(gaps) & (gaps >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise TimeError(
+            f"dt is {gaps[row]:g} at {_place(rows, row)}, expected a finite number of 0 or more."
+        )
+    return gaps
+
+
+def _gaps_between(rows: Rows, t: Any) -> Floats:
+    times = _companion(rows, "t", t)
+    bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
+    if bad.any():
+        place = _place(rows, int(np.argmax(bad)))
+        raise TimeError(f"t is not finite at {place}; remove samples without a time.")
+    if times.dtype.kind == "u":
+        times = times.astype(np.int64)  # differences of unsigned numbers wrap around
+    between = in_seconds(np.diff(times, prepend=times[:1]))
+    between[rows.starts] = 0.0
+    if (between < 0).any():
+        place = _place(rows, int(np.argmax(between < 0)))
+        raise TimeError(f"t runs backwards at {place}. Sort the samples of a sequence by time.")
+    dtype, inner = float_type(times.dtype), np.ones(len(times), np.bool_)
+    inner[rows.starts] = False
+    if dtype is not None and inner.any():
+        ends, gaps = (torch.from_numpy(a[inner].astype(np.float64)) for a in (times, between))
+        lost = lost_gap(ends, gaps, torch.from_numpy(rows.owners[inner]), dtype)
+        if lost is not None:
+            raise TimeError(
+                f"{lost.said('the times t', times.dtype)} Give them as float64, integers or dates "
+                "from the start, or subtract a first time before they are rounded."
+            )
+    return between
+
+
+def in_seconds(values: NDArray[Any]) -> Floats:
+    """Return numbers as they are, and durations in seconds."""
+    second = np.timedelta64(1, "s")
+    return (values / second if values.dtype.kind == "m" else values).astype(np.float64)
+
+
+def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
+    """Return one value per row, (R,), of what comes in the shape of X."""
+    if rows.steps is not None:
+        values = np.asarray(given)
+        shape = (len(rows), rows.steps)
+        flat = values.shape == (max(shape),) and min(shape) == 1  # one sequence, or of one step
+        fits = flat or values.shape in (shape, (*shape, 1))
+        if not fits:
+            raise ShapeError(
+                f"{name} has shape {values.shape}, expected {shape}: one for each step of X."
+            )
+        return _numeric(name, values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]])
+    parts = [np.asarray(part).reshape(-1) for part in given]
+    found = [len(part) for part in parts]
+    if found != rows.lengths.tolist():
+        if len(parts) != len(rows):
+            raise ShapeError(f"{name} has {len(parts)} sequences, and X has {len(rows)}.")
+        wrong = int(np.argmax(np.array(found) != rows.lengths))
+        raise ShapeError(
+            f"{name}[{wrong}] has {found[wrong]} entries, and X[{wrong}] has {rows.lengths[wrong]} "
+            "steps."
+        )
+    return _numeric(name, np.concatenate(parts))
+
+
+def _numeric(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind not in "iufmM":
+        raise TimeError(f"{name} must be numbers or datetime64, got {values.dtype}. Convert them.")
+    return values
+
+
+def _place(rows: Rows, row: int) -> str:
+    owner = int(rows.owners[row])
+    return f"sequence {owner}, step {row - int(rows.starts[owner])}"

@@ -1,0 +1,124 @@
+"""Forecasts: what they are trained on, of which times, and whether they come true."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from irregular import SMALL, padded, sequences
+
+from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.estimators import SequenceForecaster
+from tauflow.estimators.ahead import samples_after, times_after, typical_gap
+from tauflow.estimators.rows import Rows
+
+
+def rows_of(X, t):
+    gaps = np.concatenate([np.diff(one, prepend=one[:1]) for one in t])
+    return Rows(np.concatenate(X), np.array([len(x) for x in X]), gaps)
+
+
+def test_what_follows_each_row_and_when():
+    X, t, *_ = sequences(5)
+    further = np.arange(1.0, 4.0) + np.arange(5)[:, None]
+    samples = samples_after(rows_of(X, t), 3)
+    times = times_after(rows_of(X, t), further)
+    row = 0
+    for number, x in enumerate(X):
+        for step in range(len(x)):
+            for h in range(3):
+                later = step + 1 + h
+                beyond = later - len(x)
+                expected = np.full(2, np.nan) if beyond >= 0 else x[later]
+                np.testing.assert_array_equal(samples[row, h], expected)
+                when = t[number][later] if beyond < 0 else t[number][-1] + further[number, beyond]
+                assert times[row, h] == pytest.approx(when - t[number][step])
+            row += 1
+    assert typical_gap(rows_of(X, [np.arange(len(x)) for x in X])) is None
+    assert typical_gap(rows_of(X, t)) == np.median(np.concatenate([np.diff(one) for one in t]))
+
+
+def test_windows_hold_every_row_once_and_start_anew():
+    X, t, *_ = sequences(7)
+    whole = rows_of(X, t)
+    cut, of = whole.cut(3)
+    np.testing.assert_array_equal(cut.values, whole.values)
+    assert cut.lengths.tolist() == [n for x in X for n in [3] * (len(x) // 3) + [len(x) % 3] if n]
+    assert np.bincount(of, weights=cut.lengths).tolist() == whole.lengths.tolist()
+    assert (cut.gaps[cut.starts] == 0).all()
+    inner = np.setdiff1d(np.arange(len(cut.gaps)), cut.starts)
+    np.testing.assert_array_equal(cut.gaps[inner], whole.gaps[inner])
+
+
+@pytest.mark.parametrize("window", [None, 16])
+def test_a_wave_at_irregular_times_is_forecast(window):
+    t = np.random.default_rng(0).uniform(0.2, 1.0, 160).cumsum()
+    X = np.stack([np.sin(t), np.cos(t)], axis=1)
+    forecaster = SequenceForecaster(
+        **{**SMALL, "model": "gru", "hidden_size": 12, "epochs": 60, "batch_size": 4},
+        horizon=2,
+        targets=[0],
+        window=window,
+    )
+    fitted = forecaster.fit(X[:120] * 50 + 7, t=t[:120])
+    assert fitted.score(X[120:] * 50 + 7, t=t[120:]) > (0.8 if window else 0.1)
+    if window:
+        answer = fitted.predict(X[:120] * 50 + 7, t=t[:120], ahead=t[120:122] - t[119])
+        assert answer.shape == (2, 1)
+        np.testing.assert_allclose((answer[:, 0] - 7) / 50, np.sin(t[120:122]), atol=0.3)
+
+
+def test_forms_of_x_agree_and_missing_targets_do_not_count():
+    X, t, *_ = sequences(missing=0.2)
+    forecaster = SequenceForecaster(**SMALL, horizon=2)
+    expected = forecaster.fit(X, t=t).predict(X, t=t)
+    assert expected.shape == (len(X), 2, 2)
+    array, lengths = padded(X)
+    given = {"t": padded(t)[0], "lengths": lengths}
+    found = forecaster.fit(array, **given).predict(array, **given)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    table = pd.DataFrame(np.concatenate(X), columns=["a", "b"]).assign(
+        who=np.repeat(np.arange(len(X)), lengths), at=np.concatenate(t)
+    )
+    fitted = forecaster.fit(table, id="who", time="at")
+    np.testing.assert_allclose(fitted.predict(table), expected, rtol=0, atol=1e-6)
+    fitted = forecaster.fit(X, t=t)
+    for one, answer in ((X[3:4], expected[3:4]), (X[3], expected[3])):
+        when = t[3:4] if isinstance(one, list) else t[3]
+        np.testing.assert_allclose(fitted.predict(one, t=when), answer, rtol=0, atol=1e-6)
+
+
+def test_the_best_epoch_on_other_sequences_is_kept():
+    X, t, *_ = sequences()
+    fitted = SequenceForecaster(**SMALL).fit(X, t=t, validation={"X": X[:5], "t": t[:5]})
+    assert fitted.result_.valid == min(row["valid"] for row in fitted.result_.history)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"horizon": 0}, ArgumentError, "horizon must be at least 1"),
+        ({"window": 1}, ArgumentError, "window must be at least 2"),
+        ({"targets": [2]}, ArgumentError, "targets holds 2, and X has the features 0 to 1"),
+        ({"targets": ["a"]}, UnknownNameError, "targets='a' is unknown"),
+        ({"options": {"bidirectional": True}}, ArgumentError, "reads what it is to forecast"),
+        ({"model": "rnn-vae"}, ArgumentError, "reads what it is to forecast"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused(changes, error, match):
+    X, t, *_ = sequences(4)
+    with pytest.raises(error, match=match):
+        SequenceForecaster(**{**SMALL, **changes}).fit(X, t=t)
+
+
+def test_times_ahead_are_checked():
+    X, t, *_ = sequences(4)
+    with pytest.raises(DataError, match="no sample follows another one"):
+        SequenceForecaster(**SMALL).fit([x[:1] for x in X])
+    fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=t)
+    with pytest.raises(TimeError, match=r"ahead has shape \(3,\), expected \(H,\) or .* \(4, 2\)"):
+        fitted.predict(X, t=t, ahead=[1, 2, 3])
+    with pytest.raises(TimeError, match="above 0 and increase"):
+        fitted.predict(X, t=t, ahead=[2, 1])
+    with pytest.raises(DataError, match="nothing to score"):
+        fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
+    with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):
+        SequenceForecaster(**SMALL).fit(X).predict(X, ahead=1.0)
