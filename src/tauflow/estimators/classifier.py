@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from tauflow.errors import DataError
+from tauflow.recorded import python_number
 
 from .base import AbstractSequenceEstimator
 from .rows import Floats
@@ -41,14 +42,13 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         if reset:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
-                raise DataError(
-                    f"y holds one class only, {self.classes_[0]!r}: nothing to tell apart."
-                )
+                only = python_number(self.classes_[0])
+                raise DataError(f"y holds one class only, {only!r}: nothing to tell apart.")
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
             raise DataError(
-                f"y holds the class {y[unknown][0]!r}, which the estimator was not fitted to. Its "
-                f"classes: {', '.join(map(str, self.classes_))}."
+                f"y holds the class {python_number(y[unknown][0])!r}, which the estimator was not "
+                f"fitted to. Its classes: {', '.join(map(str, self.classes_))}."
             )
         return np.searchsorted(self.classes_, y)
 

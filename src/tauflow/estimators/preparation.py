@@ -108,7 +108,7 @@ class Preparation:
             impute,
             observes,
             np.flatnonzero([] if observes else missing.any(axis=0)),
-            None if rows.gaps is None else _unit(rows, time_unit),
+            None if rows.gaps is None else _unit(rows, weight, time_unit),
             dtype,
             0 if rows.ahead is None else rows.ahead.shape[1],
         )
@@ -158,15 +158,20 @@ class Preparation:
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
 
-def _unit(rows: Rows, time_unit: float | str) -> float:
+def _unit(rows: Rows, weight: Floats, time_unit: float | str) -> float:
     if time_unit != "auto":
         if isinstance(time_unit, str):
             raise ArgumentError(f"time_unit must be 'auto' or a number, got {time_unit!r}.")
         return positive(time_unit=time_unit)
     assert rows.gaps is not None
-    gaps = np.delete(rows.gaps, rows.starts)
-    gaps = gaps[gaps > 0]
-    return float(np.median(gaps)) if len(gaps) else 1.0
+    inner = np.setdiff1d(np.flatnonzero(rows.gaps > 0), rows.starts)
+    if not len(inner):
+        return 1.0
+    order = inner[np.argsort(rows.gaps[inner])]
+    counted = np.cumsum(weight[rows.owners][order])
+    # The mean of the two in the middle, as of so many gaps without weights.
+    middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
+    return float(rows.gaps[order[middle]].mean())
 
 
 def _last_filled(rows: Rows, missing: NDArray[np.bool_]) -> Floats:
