@@ -30,6 +30,7 @@ _BLOCK = 1 << 24
 _USES = {
     "model": "tauflow.load reads it.",
     "predictor": "tauflow.load_predictor reads it; .model is the model.",
+    "estimator": "The class of tauflow.estimators that it is of reads it with load.",
     "weights file": (
         "It holds weights of a training run, and not how to build the model: of a finished "
         "'tauflow run', tauflow.load_predictor(its folder).model is that. Or build the run's model "

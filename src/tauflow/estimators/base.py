@@ -3,17 +3,16 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tauflow.checks import one_of, within
 from tauflow.data.table.sheet import sheet_of
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.models.registry import entry_of
@@ -21,13 +20,16 @@ from tauflow.models.specified import ModelSpec
 from tauflow.training import Recipe, train
 from tauflow.training.metrics import predict
 
+from .files import read_estimator, write_estimator
 from .network import device_of, each_of, network_of, recipe_of
-from .preparation import Preparation
+from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
-from .rows import Floats, Indices, Rows
-from .targets import Task, checked_weight, per_sequence
+from .rows import Floats, Rows
+from .targets import Task, checked_weight, parts_of, per_sequence, validation_of
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _PIECE = 512  # sequences of a forward pass that predicts
 
 
@@ -143,7 +145,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         targets = self._encoded(y, reset=not goes_on)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
-        kept, held = self._split(targets, validation, random)
+        share = self.validation_fraction if validation is None else 0.0
+        kept, held = parts_of(len(rows), share, random, targets if self._stratified else None)
         task = self._task(targets, weight)
         device = device_of(self.device)
         part, own = rows.chosen(kept), None if weight is None else weight[kept]
@@ -225,6 +228,30 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         _, true = self._read(X, y, given, reset=False)
         return self._score(true, self.predict(X, **given), sample_weight)
 
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
+
+        It holds no row of the data. Callbacks, a ``RandomState`` and ``result_`` are left out.
+
+        Args:
+            path: by convention ending in ``.safetensors``.
+
+        Raises:
+            ArgumentError: a parameter is no plain value.
+        """
+        check_is_fitted(self)
+        write_estimator(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Self":
+        """Read an estimator of this class that :meth:`save` wrote; its network is on the CPU.
+
+        Raises:
+            DataNotFoundError: there is no such file.
+            ModelFileError: it is none of this class, is damaged, or from a newer version.
+        """
+        return read_estimator(cls, Path(path))
+
     # What a subclass says.
 
     _stratified: ClassVar[bool] = False
@@ -299,22 +326,6 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Training.
 
-    def _split(
-        self, targets: NDArray[Any], validation: Any, random: np.random.RandomState
-    ) -> tuple[Indices, Indices]:
-        """Return which sequences to train on, and which to validate on."""
-        everything, share = np.arange(len(targets)), self.validation_fraction
-        within(0.0, 1.0, validation_fraction=share)
-        if validation is not None or not share:
-            return everything, everything[:0]
-        kept, held = train_test_split(
-            everything,
-            test_size=share,
-            random_state=random,
-            stratify=targets if self._stratified else None,
-        )
-        return np.sort(kept), np.sort(held)
-
     def _start(
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
     ) -> None:
@@ -327,7 +338,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             impute=self.impute,
             observes="observed" in entry.reads,
             time_unit=self.time_unit,
-            dtype=DTYPES[one_of(DTYPES, dtype=self.dtype)],
+            dtype=self.dtype,
         )
         self._learn_scale(targets, counts)
         module = network_of(
@@ -337,27 +348,12 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             backend=self.backend,
             seed=seed,
         )
-        self.module_ = module.to(self.preparation_.dtype)
+        self.module_ = module.to(DTYPES[self.dtype])
 
     def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
         """Return rows and targets of validation data."""
-        needed = ("X", "y") if self._needs_y else ("X",)
-        if not isinstance(given, Mapping):
-            parts = given if self._needs_y else (given,)
-            if not isinstance(parts, tuple) or len(parts) != len(needed):
-                raise ArgumentError(
-                    "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
-                    f"got {type(given).__name__}."
-                )
-            given = dict(zip(needed, parts, strict=True))
-        places = dict.fromkeys(("dt", "t", "lengths", "id", "time"))
-        if given.keys() - {*needed, *places} or not given.keys() >= {*needed}:
-            raise ArgumentError(
-                f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
-                f"perhaps {', '.join(places)}."
-            )
-        rest = {name: given.get(name) for name in places}
-        rows, y = self._read(given["X"], given.get("y"), rest, reset=False)
+        said = validation_of(given, needs_y=self._needs_y)
+        rows, y = self._read(said.pop("X"), said.pop("y"), said, reset=False)
         return rows, self._encoded(y, reset=False)
 
     def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:

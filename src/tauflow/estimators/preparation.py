@@ -14,6 +14,7 @@ from tauflow.errors import ArgumentError
 
 from .rows import Floats, Indices, Rows
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 IMPUTE = ("mean", "last")
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
 
@@ -56,7 +57,7 @@ class Preparation:
         observes: whether the model is told what is missing by a mask of its own.
         flagged: features with a further input that says whether they were measured, (F,).
         unit: the gap that is 1 for the model; ``None`` of sequences without times.
-        dtype: of the model.
+        dtype: of the model, by its name.
         ahead: how many inputs more say when the rows are that are to be forecast.
     """
 
@@ -65,7 +66,7 @@ class Preparation:
     observes: bool
     flagged: Indices
     unit: float | None
-    dtype: torch.dtype
+    dtype: str
     ahead: int
 
     @classmethod
@@ -77,7 +78,7 @@ class Preparation:
         impute: str,
         observes: bool,
         time_unit: float | str,
-        dtype: torch.dtype,
+        dtype: str,
     ) -> "Preparation":
         """Learn it.
 
@@ -109,7 +110,7 @@ class Preparation:
             observes,
             np.flatnonzero([] if observes else missing.any(axis=0)),
             None if rows.gaps is None else _unit(rows, weight, time_unit),
-            dtype,
+            one_of(DTYPES, dtype=dtype),
             0 if rows.ahead is None else rows.ahead.shape[1],
         )
 
@@ -155,7 +156,7 @@ class Preparation:
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(array)
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        return tensor.to(DTYPES[self.dtype]) if tensor.is_floating_point() else tensor
 
 
 def _unit(rows: Rows, weight: Floats, time_unit: float | str) -> float:

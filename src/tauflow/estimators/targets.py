@@ -1,15 +1,20 @@
 """What there is to learn: targets and weights of sequences."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_array
 
-from tauflow.errors import DataError, ShapeError
+from tauflow.checks import within
+from tauflow.errors import ArgumentError, DataError, ShapeError
 
-from .rows import Floats, Rows
+from .rows import Floats, Indices, Rows
+
+_PLACES = ("dt", "t", "lengths", "id", "time")
 
 
 @dataclass(frozen=True)
@@ -78,3 +83,46 @@ def per_sequence(y: NDArray[Any], rows: Rows) -> NDArray[Any]:
             f"another than in the first row of its id."
         )
     return firsts
+
+
+def parts_of(
+    count: int, share: float, random: np.random.RandomState, classes: NDArray[Any] | None
+) -> tuple[Indices, Indices]:
+    """Return which sequences to train on, and which to validate on.
+
+    Args:
+        count: of sequences.
+        share: of those to validate on; 0 for none.
+        random: draws them.
+        classes: to be spread evenly, if there are any.
+    """
+    everything = np.arange(count)
+    if not within(0.0, 1.0, validation_fraction=share):
+        return everything, everything[:0]
+    kept, held = train_test_split(
+        everything, test_size=share, random_state=random, stratify=classes
+    )
+    return np.sort(kept), np.sort(held)
+
+
+def validation_of(given: Any, *, needs_y: bool) -> dict[str, Any]:
+    """Return what was given as validation data by the names of the arguments of ``fit``.
+
+    Raises:
+        ArgumentError: it is neither ``(X, y)`` nor a mapping of these names.
+    """
+    needed = ("X", "y") if needs_y else ("X",)
+    if not isinstance(given, Mapping):
+        parts = given if needs_y else (given,)
+        if not isinstance(parts, tuple) or len(parts) != len(needed):
+            raise ArgumentError(
+                "validation must be (X, y), or a mapping of X, y and what fit takes besides, "
+                f"got {type(given).__name__}."
+            )
+        given = dict(zip(needed, parts, strict=True))
+    if given.keys() - {*needed, *_PLACES} or not given.keys() >= {*needed}:
+        raise ArgumentError(
+            f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
+            f"perhaps {', '.join(_PLACES)}."
+        )
+    return {"y": None, **dict.fromkeys(_PLACES), **given}
