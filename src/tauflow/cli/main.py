@@ -161,7 +161,9 @@ def run(
     from dataclasses import replace
 
     from tauflow.experiments.report.page import write_run_report
+    from tauflow.experiments.run.schedule import say_nothing
     from tauflow.experiments.run.task import RECIPE, run_task
+    from tauflow.training.ranks import process_group
 
     from .options import key_values, one_source, table_options
     from .output import print_run, say
@@ -184,19 +186,21 @@ def run(
         sort=sort or None,
         delimiter=delimiter,
     )
-    trained = run_task(
-        one_source(task, csv, table),
-        model,
-        hidden_size=hidden_size,
-        options=options,
-        recipe=replace(RECIPE, **changes),
-        seed=seed,
-        resume=resume,
-        runs_dir=runs,
-        say=say,
-    )
-    write_run_report(trained)
-    print_run(trained)
+    with process_group() as ranks:
+        trained = run_task(
+            one_source(task, csv, table),
+            model,
+            hidden_size=hidden_size,
+            options=options,
+            recipe=replace(RECIPE, **changes),
+            seed=seed,
+            resume=resume,
+            runs_dir=runs,
+            say=say if ranks.writes else say_nothing,
+        )
+        if ranks.writes:
+            write_run_report(trained)
+            print_run(trained)
 
 
 @app.command()

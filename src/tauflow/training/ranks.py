@@ -1,6 +1,8 @@
 """Several processes that train one model on shares of its data, by PyTorch's process groups."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -145,3 +147,19 @@ class Ranks:
 
 def _name(device: str, rank: int) -> str:
     return device if rank == 0 else f"{device}-{rank}"
+
+
+@contextmanager
+def process_group() -> Iterator[Ranks]:
+    """Join the processes that ``torchrun`` started together with this one, if it did.
+
+    A group that exists already is taken as it is; without ``torchrun`` this process is alone.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
+        yield Ranks.here()
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Ranks.here()
+    finally:
+        dist.destroy_process_group()

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import tauflow
 from tauflow.batch import SequenceBatch
+from tauflow.cli.main import main
 
 RANK, WORLD, FOLDER, CASES = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
 
@@ -93,6 +94,17 @@ def failing():
     if RANK == 1:
         tauflow.cells.GRUCell.initial_state = None
     trained("gru", batch_size=16)
+
+
+def command():
+    """What ``tauflow run`` does in each of the processes that torchrun starts."""
+    sys.argv = ["tauflow", "run", "pendulum", "--model", "gru", "--hidden-size", "3"]
+    sys.argv += ["--epochs", "1", "--runs", str(FOLDER / "runs")]
+    try:
+        main()
+    except SystemExit as end:
+        return {"exit": end.code}
+    return {"exit": 0}
 
 
 def other_number_of_ranks():

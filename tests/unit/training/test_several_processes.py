@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-TOGETHER = ("curves", "areas", "resumed", "disagreeing", "weighted", "failing")
+TOGETHER = ("curves", "areas", "resumed", "disagreeing", "weighted", "command", "failing")
 ALONE = ("curves", "areas", "other_number_of_ranks")
 
 
@@ -95,6 +95,13 @@ def test_class_weights_that_divide_by_their_sum_are_refused(folder):
     for found in run(folder, "weighted", 2):
         assert found["error"] == "ArgumentError"
         assert "Set class_weight_mean='entries'" in found["message"]
+
+
+def test_a_command_in_several_processes_leaves_one_run(folder):
+    assert run(folder, "command", 2) == [{"exit": 0}] * 2
+    (left,) = (folder / "runs").glob("*/*")
+    assert {"record.json", "predictor.safetensors"} <= {path.name for path in left.iterdir()}
+    assert json.loads((left / "record.json").read_text("utf-8"))["status"] == "done"
 
 
 def test_a_failure_in_one_process_ends_the_others(folder):

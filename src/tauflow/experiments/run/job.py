@@ -20,6 +20,7 @@ from tauflow.models import AbstractWholeModel, SequenceModel
 from tauflow.models.specified import ModelSpec, build_model
 from tauflow.tensorfile import write_atomically
 from tauflow.training.loop import train
+from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
 
 from . import results
@@ -231,7 +232,7 @@ def execute(
         seconds_per_epoch=trained.seconds_per_epoch,
         history=tuple(trained.history),
     )
-    if run_dir is not None:
+    if run_dir is not None and Ranks.here().writes:
         write_atomically(run_dir / RECORD_FILE, (record.to_json() + "\n").encode())
     return record, model
 

@@ -23,6 +23,7 @@ from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.predict import Predictor
+from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
 
 from .baselines import baselines
@@ -159,15 +160,21 @@ def run_task(
         metric=card.metric,
         seed=seed,
     )
-    if resume:
-        take_over_shorter(job, data, runs_dir)
-    directory = choose_directory(job.directory(runs_dir), resume=resume)
-    with _removed_unless_begun(directory, own=not resume):
+
+    def begin() -> Path:
+        if resume:
+            take_over_shorter(job, data, runs_dir)
+        return choose_directory(job.directory(runs_dir), resume=resume)
+
+    ranks = Ranks.here()
+    directory = ranks.first_only(begin)
+    with _removed_unless_begun(directory, own=not resume and ranks.writes):
         record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
     trivial = baselines(found.compared, card.metric)
     remarks = _in_own_units(record, data)
     run = TaskRun(record, trivial, directory, remarks, data=data, model=trained)
-    run.predictor.save(directory / PREDICTOR)
+    if ranks.writes:
+        run.predictor.save(directory / PREDICTOR)
     return run
 
 
