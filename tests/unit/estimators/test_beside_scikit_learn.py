@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from irregular import SMALL, sequences
+from irregular_samples import SMALL, sequences
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_val_score

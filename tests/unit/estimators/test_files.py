@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from irregular import SMALL, sequences
+from irregular_samples import SMALL, sequences
 from sklearn.exceptions import NotFittedError
 
 import tauflow

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from irregular import SMALL, padded, sequences
+from irregular_samples import SMALL, padded, sequences
 
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceForecaster

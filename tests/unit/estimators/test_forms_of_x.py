@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from irregular import SMALL, padded, sequences
+from irregular_samples import SMALL, padded, sequences
 
 from tauflow.estimators import SequenceClassifier, SequenceRegressor
 

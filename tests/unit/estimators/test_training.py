@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from irregular import SMALL, padded, sequences
+from irregular_samples import SMALL, padded, sequences
 from sklearn.exceptions import NotFittedError
 
 import tauflow
