@@ -25,3 +25,9 @@ def test_files_and_functions_are_small(path):
 def test_no_drawer_for_everything():
     names = {path.stem for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")}
     assert not names & {"utils", "util", "misc", "helpers", "common"}
+
+
+def test_modules_of_tests_have_names_of_their_own():
+    """Folders of tests are no packages: of two modules with one name only the first is imported."""
+    names = [path.stem for path in (ROOT / "tests").rglob("*.py") if path.stem != "conftest"]
+    assert not {name for name in names if names.count(name) > 1}
