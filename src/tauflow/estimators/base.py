@@ -124,11 +124,11 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                 or the name of their column.
             sample_weight: (B,), how much a sequence counts; with 0 it is left out.
             dt: time since the sample before: a number, or in the shape of X without its last axis.
-            t: instead of it, times of the samples, numbers or ``datetime64``. Without either all
-                gaps are 1.
+            t: instead of it, times of the samples: numbers, or ``datetime64`` for gaps in seconds.
+                Without either all gaps are 1.
             lengths: (B,), steps of each sequence of a padded array.
             id: column of a data frame that says which sequence a row belongs to.
-            time: its column of times.
+            time: its column of times: numbers, or dates for gaps in seconds.
             validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of ``dt``,
                 ``t`` and ``lengths``.
 

@@ -118,7 +118,8 @@ def rows_of_table(
     Args:
         X: a data frame, or a mapping of names to columns.
         id: column that says which sequence a row belongs to.
-        time: column of the times, numbers or dates; without one rows are one step apart.
+        time: column of the times, numbers, or dates for gaps in seconds; without one rows are one
+            step apart.
         features: columns of the features; by default all others.
         besides: columns that are no features, though nobody says what they are.
 
@@ -135,7 +136,7 @@ def rows_of_table(
     names = [sheet.check_name(name, "feature") for name in features]
     if not names:
         raise DataError("the table has no features beside its ids, times and target.")
-    times = None if time is None else read_times(sheet, time, None)
+    times = None if time is None else read_times(sheet, time, "seconds")
     found = sequences_of(sheet, id, time, times, sort=False)
     values = np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows]
     gaps = None if time is None else found.gaps()

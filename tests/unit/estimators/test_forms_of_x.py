@@ -77,3 +77,14 @@ def test_a_table_is_the_list_of_its_ids(kind):
     assert fitted.score(mixed, "target") == fitted.score(table, table["target"])
     per_row = estimator.fit(table.drop(columns="target"), table["target"], id="who", time="at")
     np.testing.assert_allclose(per_row.predict_proba(table), expected, rtol=0, atol=1e-6)
+
+
+def test_dates_count_in_seconds_in_tables_and_arrays():
+    X, t, y, _ = sequences(8)
+    dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
+    arrays = SequenceClassifier(**SMALL).fit(X, y, t=dates)
+    table = SequenceClassifier(**SMALL).fit(frame(X, dates, y), "target", id="who", time="at")
+    assert table.preparation_.unit == pytest.approx(arrays.preparation_.unit)
+    np.testing.assert_allclose(
+        table.predict_proba(frame(X, dates, y)), arrays.predict_proba(X, t=dates), atol=1e-6
+    )
