@@ -17,7 +17,7 @@ _NUMBERS = 1 << 22
 """How many numbers of a field are taken at a time where a whole split is looked at."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SequenceBatch:
     """Sequences with their gaps, masks and targets; a whole split is one batch, and is indexable.
 
@@ -84,6 +84,14 @@ class SequenceBatch:
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    def __repr__(self) -> str:
+        """Show shapes and types: the numbers would fill pages."""
+        told = (
+            f"{name}={tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+            for name, value in self.tensors().items()
+        )
+        return f"SequenceBatch({', '.join(told)})"
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[int] | Tensor) -> "SequenceBatch":
         """Select sequences, by one number (a batch of one), several, a mask of them, or a slice.

@@ -11,6 +11,7 @@ import typer
 
 from .export import export
 from .group import TauflowGroup
+from .own_table import takes_table
 from .predict import predict
 
 app = typer.Typer(
@@ -49,13 +50,10 @@ Budget = Annotated[
     str | None,
     typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
 ]
+OwnFile = Annotated[
+    Path | None, typer.Option(callback=_at_home, help="A table of your own, if no data set is.")
+]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
-_PER_STEP = "--per-step/--per-id"
-
-
-def _own(text: str, *names: str, **checks: Any) -> Any:
-    """Return an option of ``tauflow run`` that describes a table of the user's own."""
-    return typer.Option(*names, help=text, rich_help_panel="A table of your own", **checks)
 
 
 def _print_version(wanted: bool) -> None:
@@ -97,12 +95,13 @@ def common(
 
 
 @app.command()
+@takes_table
 def run(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="A data set; see 'tauflow data list'. Or a folder that "
-            "tauflow.data.write_task wrote. Or give --csv."
+            help="A data set; see 'tauflow data list'. Or a table of your own, .csv, .csv.gz or "
+            ".parquet, one row per sample. Or a folder that tauflow.data.write_task wrote."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
@@ -121,43 +120,11 @@ def run(
         ),
     ] = False,
     runs: Runs = Path("runs"),
-    csv: Annotated[
-        Path | None, _own("A file of your own, one row per sample.", callback=_at_home)
-    ] = None,
-    id: Annotated[str | None, _own("Column that says whose sequence a row belongs to.")] = None,
-    time: Annotated[str | None, _own("Column of times: numbers, or dates as 2024-05-31.")] = None,
-    target: Annotated[str | None, _own("Column to predict; without it, the next row.")] = None,
-    features: Annotated[
-        str | None,
-        _own('Columns of inputs, separated by commas ("a, b" is one name); by default all others.'),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        _own("classification, regression or next-step; by default by the target.", "--task"),
-    ] = None,
-    per_step: Annotated[
-        bool | None,
-        _own("One target per row, or per id; by default as the targets are.", _PER_STEP),
-    ] = None,
-    time_unit: Annotated[
-        str | None, _own("Unit of gaps between dates, by default hours; of numbers its name.")
-    ] = None,
-    split: Annotated[
-        str | None, _own("Shares of training, validation and test; by default 0.7,0.15,0.15.")
-    ] = None,
-    split_seed: Annotated[int | None, _own("Of the draw of ids into these parts.", min=0)] = None,
-    split_by: Annotated[
-        str | None, _own("id, or time: early rows of each id train, late ones test.")
-    ] = None,
-    group: Annotated[
-        str | None, _own("Column of what ids belong to; ids of a group stay in one part.")
-    ] = None,
-    sort: Annotated[bool, _own("Sort the rows of an id by time.", "--sort")] = False,
-    delimiter: Annotated[
-        str | None, _own("Between cells, such as ; or tab; by default a comma.")
-    ] = None,
+    csv: OwnFile = None,
+    *,
+    said: dict[str, Any],
 ) -> None:
-    """Train one model on one data set, or on a CSV file of your own, and write a report."""
+    """Train one model on one data set, or on a table of your own, and write a report."""
     from dataclasses import replace
 
     from tauflow.experiments.report.page import write_run_report
@@ -165,30 +132,16 @@ def run(
     from tauflow.experiments.run.task import RECIPE, run_task
     from tauflow.training.ranks import process_group
 
-    from .options import key_values, one_source, table_options
+    from .options import key_values
     from .output import print_run, say
+    from .own_table import one_source
 
     given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     options = key_values(option or [])
-    table = table_options(
-        id=id,
-        time=time,
-        target=target,
-        features=features,
-        task=kind,
-        per_step=per_step,
-        time_unit=time_unit,
-        split=split,
-        split_seed=split_seed,
-        split_by=split_by,
-        group=group,
-        sort=sort or None,
-        delimiter=delimiter,
-    )
     with process_group() as ranks:
         trained = run_task(
-            one_source(task, csv, table),
+            one_source(task, csv, said),
             model,
             hidden_size=hidden_size,
             options=options,

@@ -13,7 +13,7 @@ import typer
 
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or a predictor's file.")],
-    csv: Annotated[Path, typer.Option("--csv", help="The new rows; no target is needed.")],
+    csv: Annotated[Path, typer.Option("--csv", help="The new rows, .csv, .csv.gz or .parquet.")],
     out: Annotated[
         Path, typer.Option("--out", help="File of the answers; - is standard output.")
     ] = Path("-"),
@@ -25,8 +25,8 @@ def predict(
         typer.Option(help="Forecasts: time from the last row of an id to the one to predict."),
     ] = None,
     delimiter: Annotated[
-        str, typer.Option(help="Between cells of the new rows, such as ; or tab.")
-    ] = ",",
+        str | None, typer.Option(help="Of the new rows' cells, if not that of the training.")
+    ] = None,
 ) -> None:
     """Predict with what 'tauflow run --csv' trained: ids and times in front, then the answers."""
     from rich.console import Console

@@ -136,7 +136,7 @@ def _listed_digests() -> Mapping[str, Mapping[str, str]]:
     return {name: MappingProxyType(found) for name, found in listed.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TaskData:
     """A data set in memory.
 
@@ -158,6 +158,17 @@ class TaskData:
     def sizes(self) -> tuple[int, int, int]:
         """Number of training, validation and test sequences."""
         return len(self.train), 0 if self.valid is None else len(self.valid), len(self.test)
+
+    def __repr__(self) -> str:
+        """Show what it is, the shapes of its parts, and the notes: tensors would fill pages."""
+        parts = {"train": self.train, "valid": self.valid, "test": self.test}
+        lines = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
+        card = self.card
+        head = (
+            f"TaskData({card.name}: {card.task}, {card.target_size} from {card.input_size} inputs"
+        )
+        notes = [f"- {note}" for note in card.notes]
+        return "\n    ".join([head, *lines, *notes]) + ")"
 
     def to(self, device: Any) -> "TaskData":
         """Move every tensor to a device."""

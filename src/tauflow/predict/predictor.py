@@ -55,7 +55,7 @@ class Predictor:
         return f"Predictor({type(self.model).__name__} on {self.card.name!r}, {self.card.task})"
 
     def predict(
-        self, data: Any, *, ahead: float | None = None, delimiter: str = ","
+        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
     ) -> "Tensor | DataFrame":
         """Predict classes, or values in the units of the data.
 
@@ -68,7 +68,7 @@ class Predictor:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,
                 with the columns of the one that the model was trained on; or batches of sequences.
             ahead: see :func:`tauflow.data.sequences_like`.
-            delimiter: between the cells of a file.
+            delimiter: of the cells of a CSV file; by default that of the training.
 
         Returns:
             Of a table a data frame of pandas; of a batch a tensor: classes, or 0 and 1 of a binary
@@ -84,7 +84,7 @@ class Predictor:
         return self._answer(data, proba=False, ahead=ahead, delimiter=delimiter)
 
     def predict_proba(
-        self, data: Any, *, ahead: float | None = None, delimiter: str = ","
+        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
     ) -> "Tensor | DataFrame":
         """Predict how likely each class is; see :meth:`predict`.
 
@@ -97,7 +97,9 @@ class Predictor:
         """
         return self._answer(data, proba=True, ahead=ahead, delimiter=delimiter)
 
-    def read(self, data: Any, *, ahead: float | None = None, delimiter: str = ",") -> NewTable:
+    def read(
+        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
+    ) -> NewTable:
         """Read a table as that of the training was; see :meth:`predict`."""
         if self.table is None:
             raise ArgumentError(
@@ -136,7 +138,7 @@ class Predictor:
         save_predictor(self, Path(path))
 
     def _answer(
-        self, data: Any, *, proba: bool, ahead: float | None, delimiter: str
+        self, data: Any, *, proba: bool, ahead: float | None, delimiter: str | None
     ) -> "Tensor | DataFrame":
         if isinstance(data, SequenceBatch):
             pieces = range(0, len(data), BATCH)

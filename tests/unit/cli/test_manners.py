@@ -12,10 +12,10 @@ import torch
 
 import tauflow
 from tauflow.cli import main as cli
-from tauflow.cli.options import one_source
+from tauflow.cli.own_table import one_source
 from tauflow.data import DATASETS
 from tauflow.data.store import places
-from tauflow.errors import ArgumentError, ModelFileError
+from tauflow.errors import ModelFileError
 from tauflow.experiments import load_experiment
 from tauflow.experiments.run.job import job_of, load_part
 from tauflow.models.specified import build_model
@@ -31,13 +31,11 @@ def test_runs_that_were_cut_short_are_pointed_to(call, table):
     assert re.search(r"GRU.*\d\.\d+ \(1\)", shown)
 
 
-def test_a_file_in_the_place_of_a_data_set_is_pointed_to_its_option(call, tmp_path):
+def test_a_file_in_the_place_of_a_data_set_is_a_table(call, tmp_path):
     (tmp_path / "my visits").write_text("a,b\n1,2\n")
-    for name in ("visits.csv", "my visits"):
-        message = f"is a file, not a data set.*--csv '?{name}'? --id patient"
-        with pytest.raises(ArgumentError, match=message):
-            one_source(name, None, {"id": "a"})
-    assert "--csv visits.csv" in call("run", "visits.csv", code=1).stderr
+    for name in ("visits.csv", "visits.csv.gz", "visits.parquet", "my visits"):
+        assert one_source(name, None, {"id": "a"}) == one_source(None, Path(name), {"id": "a"})
+    assert "tauflow run visits.csv --id" in call("run", "visits.csv", code=1).stderr
 
 
 def test_a_traceback_may_be_asked_for_in_any_place(call):

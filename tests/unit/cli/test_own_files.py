@@ -5,8 +5,10 @@ import errno
 import json
 import os
 import re
+from dataclasses import fields
 
 import numpy as np
+import pandas
 import pytest
 
 from tauflow.data import TableOptions
@@ -88,9 +90,9 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--csv", "visits.csv"], "--csv needs --id"),
+        (["--csv", "visits.csv"], "visits.csv needs --id"),
         (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),
-        ([], "takes a data set or --csv with a file of your own, got neither"),
+        ([], "takes a data set or a file of your own, got neither"),
         (["pendulum", "--time-unit", "h"], "--time-unit is for a file of your own"),
         ([*SAID, "--split-by", "tim"], "Did you mean 'time'"),
         ([*SAID, "--split-by", "time", "--group", "b"], "group is for a draw of ids"),
@@ -111,6 +113,28 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
 )
 def test_what_is_refused(call, visits, words, message):
     assert message in call("run", *words, code=1).stderr
+
+
+def test_every_option_of_tables_is_one_of_the_command(call):
+    shown = "".join(call("run", "--help").output.split())
+    for one in fields(TableOptions):
+        assert one.metadata.get("flags", f"--{one.name.replace('_', '-')}")[:10] in shown
+    assert "Columnthatsayswhichsequencearowbelongsto." in re.sub("[│╮╯]", "", shown)
+
+
+@pytest.mark.parametrize("packed", ["csv.gz", "parquet"])
+def test_packed_files_are_tables_too(call, visits, packed):
+    frame = pandas.read_csv(visits)
+    file = f"visits.{packed}"
+    if packed == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(visits.with_name(file))
+    else:
+        frame.to_csv(visits.with_name(file), index=False)
+    words = ["--target", "died", "--features", "a,b", "--model", "gru", *SHORT, "--epochs", 1]
+    found = [call("run", name, *SAID[2:], *words).output for name in ("visits.csv", file)]
+    assert scores(found[0]) == scores(found[1])
+    assert "runs/visits/gru" in found[0].replace("\n", "")
 
 
 def test_other_names_and_delimiters(call, visits):

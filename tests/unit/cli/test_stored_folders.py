@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tauflow.cli.options import one_source
+from tauflow.cli.own_table import one_source
 from tauflow.data import load_task, write_task
 
 TINY = ("--model", "elman", "--hidden-size", 4, "--epochs", 1)

@@ -1,6 +1,7 @@
 """Files and frames of any library: typed by pandas, as exact and strict as cell by cell."""
 
 import ast
+import gzip
 import inspect
 import sys
 from dataclasses import MISSING, fields
@@ -215,6 +216,57 @@ def test_frames_of_any_library_give_the_same(place, time):
     ids, batch = sequences_like(from_table(first, **said), other)
     assert ids == tuple(f"p{number:02d}" for number in range(12))
     assert batch.x.shape == (12, 3, 2)
+
+
+def test_packed_files_give_the_same(tmp_path):
+    plain = write(tmp_path / "visits.csv", visits(**changed("a", 4, NAN)))
+    packed = tmp_path / "visits.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    data = read_csv(plain, **SAID)
+    assert_alike(read_csv(packed, **SAID), data)
+    assert_alike(from_table(str(packed), **SAID), data)
+    assert data.card.name == from_table(packed, **SAID).card.name == "visits"
+    write(plain, visits(**changed("hours", 5, "0.50")))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(TimeError, match=r"row 7, column 'hours' holds 0\.50"):
+        read_csv(packed, **SAID)
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"is a damaged gzip file .*Copy it again"):
+        read_csv(packed, **SAID)
+
+
+def test_parquet_is_read_as_the_frame_that_it_was(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(visits(**changed("a", 4, NAN)))
+    file = tmp_path / "visits.parquet"
+    frame.to_parquet(file)
+    data = from_table(file, **SAID)
+    assert_alike(data, from_table(frame, **SAID))
+    assert_alike(read_csv(file, **SAID), data)
+    assert torch.equal(sequences_like(data, file)[1].x, sequences_like(data, frame)[1].x)
+    with pytest.raises(ArgumentError, match="delimiter is for a CSV file"):
+        from_table(file, delimiter=";", **SAID)
+    pandas.DataFrame(visits(**changed("hours", 5, 0.5))).to_parquet(file)
+    with pytest.raises(
+        TimeError, match=r"visits.parquet, row 5 \(counted from 0\), column 'hours'"
+    ):
+        from_table(file, **SAID)
+    file.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        from_table(file, **SAID)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet")
+    with pytest.raises(MissingExtraError, match="pyarrow"):
+        from_table(file, **SAID)
+
+
+def test_printing_shows_shapes(tmp_path):
+    data = from_table(visits(), **SAID)
+    shown = repr(data)
+    assert "train=SequenceBatch(x=(8, 3, 2) float32, y=(8,) int64, dt=(8, 3) float32)" in shown
+    assert "- Task: classification" in shown
+    assert len(shown) < 1200
+    assert "tensor" not in shown
 
 
 def test_whole_numbers_beside_missing_values_keep_their_digits():

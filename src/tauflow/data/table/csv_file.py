@@ -1,8 +1,10 @@
 """A CSV file as a table in memory."""
 
 import csv
+import gzip
 import io
 import itertools
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from .sheet import EXACT, MISSING_WORDS, SHOWN, Indices, Sheet, check_unique, st
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _USUAL_DELIMITERS = ",;\t|: "
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+_GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 22  # bytes looked at together
 _ROWS = 1 << 16  # rows parsed together
 
@@ -61,9 +64,7 @@ def read_sheet(path: Path, delimiter: str = ",", names: Collection[str | None] =
             numbers = rows + number
 
             def written(row: int, column: str) -> str:
-                with path.open("rb") as file:
-                    line = next(itertools.islice(file, int(numbers[row]) - 1, None))
-                return _cells(line, delimiter)[header.index(column)]
+                return _cells(_line(path, int(numbers[row])), delimiter)[header.index(column)]
 
             typed = dict(zip(header, columns, strict=True))
             return Sheet(str(path), typed, numbers, written=written)
@@ -71,16 +72,34 @@ def read_sheet(path: Path, delimiter: str = ",", names: Collection[str | None] =
 
 
 def _content(path: Path) -> bytes:
+    check_there(path)
+    content = path.read_bytes()
     try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        content = content.removeprefix(b"\xef\xbb\xbf")
         content.decode("utf-8")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
-        hint = nearest(path.name, [other.name for other in beside if other.is_file()])
-        raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
     return content
+
+
+def _line(path: Path, number: int) -> bytes:
+    with path.open("rb") as raw:
+        packed = raw.read(len(_GZIP)) == _GZIP
+        raw.seek(0)
+        lines = gzip.GzipFile(fileobj=raw) if packed else raw
+        return next(itertools.islice(lines, number - 1, None))
+
+
+def check_there(path: Path) -> None:
+    """Raise :class:`DataNotFoundError`, which names a file like it, if there is no such file."""
+    if not path.exists() or path.is_dir():
+        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
+        hint = nearest(path.name, [other.name for other in beside if other.is_file()])
+        raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
 
 
 def _header(content: bytes, delimiter: str) -> tuple[list[str], int, int]:

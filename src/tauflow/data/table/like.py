@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from tauflow.checks import positive
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError, TimeError
 
-from .csv_file import read_sheet
+from .files import read_table
 from .frames import Sequences, Times, read_times, sequences_of
 from .options import GAP_AHEAD, MEASURED, TableInfo
-from .sheet import Bools, Floats, Sheet, sheet_of
+from .sheet import Bools, Floats, Sheet
 from .task import Scaling, gaps_of, with_input
 
 BATCH = 512
@@ -76,7 +75,7 @@ class NewTable:
 
 
 def sequences_like(
-    data: TaskData, table: Any, *, ahead: float | None = None, delimiter: str = ","
+    data: TaskData, table: Any, *, ahead: float | None = None, delimiter: str | None = None
 ) -> tuple[tuple[str, ...], SequenceBatch]:
     """Read another table as that of ``data`` was read, to predict what nobody knows yet.
 
@@ -87,10 +86,10 @@ def sequences_like(
 
     Args:
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
-        table: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file.
+        table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
         ahead: for next-step prediction with an input for the gap ahead: time from the last row of
             each id to the one to predict, in the unit of ``data.card.time_unit``.
-        delimiter: character between the cells of a file.
+        delimiter: character between the cells of a CSV file; by default that of the other table.
 
     Returns:
         The ids, and one batch of their sequences, in which no target is marked as known; of one
@@ -121,7 +120,7 @@ def table_like(
     *,
     observed: bool,
     ahead: float | None = None,
-    delimiter: str = ",",
+    delimiter: str | None = None,
 ) -> NewTable:
     """Read another table as :func:`sequences_like` does, without padding it yet.
 
@@ -134,8 +133,7 @@ def table_like(
         delimiter: between the cells of a file.
     """
     options, features = info.options, tuple(info.options.features or ())
-    is_file = isinstance(table, str | Path)
-    sheet = read_sheet(Path(table), delimiter, [options.id]) if is_file else sheet_of(table)
+    sheet = read_table(table, options, delimiter=delimiter)
     sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)
     values = np.stack([sheet.numbers(sheet.check_name(f, "feature")) for f in features], axis=1)

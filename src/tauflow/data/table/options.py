@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, field, fields
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
         scale: bool
         group: str | None
         split_by: str
+        delimiter: str
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
 TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
 SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
+COMMA = ","
 GAP_AHEAD = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
 MEASURED = "{} measured"
@@ -77,6 +80,7 @@ class TableOptions:
             is in two parts, nor is the row that a next-step target is taken from. Each sequence
             starts anew, its first gap 0; an id with too few rows is for training alone. Each id is
             cut for itself: training rows of one may be later than test rows of another.
+        delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -88,7 +92,7 @@ class TableOptions:
     target: str | None = None
     features: Sequence[str] | None = None
     task: str | None = None
-    per_step: bool | None = None
+    per_step: bool | None = field(default=None, metadata={"flags": "--per-step/--per-id"})
     time_unit: str | None = None
     split: Sequence[float] = SPLIT
     split_seed: int = 0
@@ -96,6 +100,7 @@ class TableOptions:
     scale: bool = True
     group: str | None = None
     split_by: str = BY_ID
+    delimiter: str = COMMA
 
     def __post_init__(self) -> None:
         if isinstance(self.features, str) or (self.features is not None and not self.features):
@@ -152,6 +157,17 @@ def with_table_options(function: F) -> F:
     return function
 
 
+def told_of_options() -> dict[str, str]:
+    """Return what the docstring of :class:`TableOptions` tells of each of its fields."""
+    told = inspect.getdoc(TableOptions) or ""  # python -OO leaves none
+    found = re.split(
+        r"^    (\w+): ", told.partition("Args:")[2].partition("Raises:")[0], flags=re.M
+    )
+    return {
+        name: " ".join(text.split()) for name, text in zip(found[1::2], found[2::2], strict=True)
+    }
+
+
 def fractions_of(split: Sequence[float]) -> tuple[float, float, float]:
     """Return the fractions of the three parts, which add up to 1.
 
@@ -196,7 +212,7 @@ class TableInfo:
     """
 
     task: str
-    ids: Mapping[str, tuple[str, ...]]
+    ids: Mapping[str, tuple[str, ...]] = field(repr=False)
     inputs: tuple[str, ...]
     x_mean: Tensor
     x_scale: Tensor

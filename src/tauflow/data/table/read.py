@@ -11,10 +11,9 @@ from tauflow.checks import one_of
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError
 
-from .csv_file import read_sheet
+from .files import name_of, read_table
 from .frames import some
 from .options import MEASURED, TableOptions, with_table_options
-from .sheet import sheet_of
 from .task import build
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ MISSING = ("observed", "inputs")
 
 @with_table_options
 def from_table(
-    table: Any, *, missing: str = "observed", name: str = "table", **options: "Unpack[Said]"
+    table: Any, *, missing: str = "observed", name: str | None = None, **options: "Unpack[Said]"
 ) -> TaskData:
     """Make sequences of a long table: one row per sample, several ids, any times.
 
@@ -37,12 +36,13 @@ def from_table(
 
     Args:
         table: a pandas DataFrame, or a mapping of column names to arrays; with the extra ``tables``
-            a data frame of another library too, such as Polars or Arrow.
+            a data frame of another library too, such as Polars or Arrow, or the path of a file: CSV
+            as :func:`tauflow.data.read_csv` takes it, or with the extra ``parquet`` Parquet.
         {options}
         missing: what tells a model which features are missing: ``"observed"`` of the batches, for
             models such as GRU-D that take it, or ``"inputs"``, for all models: one more input, 1 or
             0, for each feature that has a missing value.
-        name: what to call the data.
+        name: what to call the data; by default ``"table"``, or as the file.
 
     Returns:
         The parts; ``.card`` says what they are, ``.table`` how to undo the scaling, and which ids
@@ -53,10 +53,7 @@ def from_table(
         DataError: a cell, named by row and column, does not hold what it should.
         TimeError: times are missing, run backwards or occur twice.
     """
-    one_of(MISSING, missing=missing)
-    said = TableOptions(**options)
-    data = build(sheet_of(table), said, name=name, source="a table in memory")
-    return with_mask_inputs(data) if missing == "inputs" else data
+    return load_table(table, TableOptions(**options), missing=missing, name=name)
 
 
 @with_table_options
@@ -64,35 +61,40 @@ def read_csv(
     path: str | Path,
     *,
     missing: str = "observed",
-    delimiter: str = ",",
     **options: "Unpack[Said]",
 ) -> TaskData:
-    """Read a long table from a CSV file; see :func:`from_table` for what becomes of it.
+    """Read a table from a CSV file; see :func:`from_table` for what becomes of it.
 
-    The file is in UTF-8, and its first row names the columns. Cells that are empty, or read NA,
-    N/A, NaN or null, are missing. Messages count rows as a spreadsheet does: the names are row 1.
+    The file is in UTF-8, plain or compressed by gzip, and its first row names the columns. Cells
+    that are empty, or read NA, N/A, NaN or null, are missing. Messages count rows as a spreadsheet
+    does: the names are row 1.
 
     Args:
         path: of the file.
         {options}
         missing: ``"observed"`` or ``"inputs"``, see :func:`from_table`.
-        delimiter: character between cells; ``"tab"`` is one too.
 
     Raises:
         DataNotFoundError: there is no such file.
         ArgumentError, UnknownNameError, DataError, TimeError: as for :func:`from_table`.
         MissingExtraError: pandas, which the extra ``tables`` brings, is not installed.
     """
-    one_of(MISSING, missing=missing)
     said = TableOptions(**options)
-    data = load_csv(Path(path), said, delimiter=delimiter)
+    return load_table(Path(path), said, missing=missing)
+
+
+def load_table(
+    table: Any, options: TableOptions, *, missing: str = "observed", name: str | None = None
+) -> TaskData:
+    """Read a table as :func:`from_table` does."""
+    one_of(MISSING, missing=missing)
+    sheet = read_table(table, options)
+    if isinstance(table, str | Path):
+        path = Path(table)
+        data = build(sheet, options, name=name or name_of(path), source=path.name)
+    else:
+        data = build(sheet, options, name=name or "table", source="a table in memory")
     return with_mask_inputs(data) if missing == "inputs" else data
-
-
-def load_csv(path: Path, options: TableOptions, *, delimiter: str = ",") -> TaskData:
-    """Read a file as :func:`read_csv` does, with ``observed`` in the batches."""
-    sheet = read_sheet(path, delimiter, (options.id, options.group))
-    return build(sheet, options, name=path.stem, source=path.name)
 
 
 def with_mask_inputs(data: TaskData) -> TaskData:

@@ -15,7 +15,7 @@ from tauflow.data.card import TaskData
 from tauflow.data.store import sha256_of
 from tauflow.data.stored import FACTS_FILE, open_task
 from tauflow.data.table.options import TableOptions
-from tauflow.data.table.read import load_csv, with_mask_inputs
+from tauflow.data.table.read import load_table, with_mask_inputs
 from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.experiments.spec.experiment import Part
 from tauflow.export.files import PREDICTOR
@@ -72,14 +72,12 @@ class CsvFile:
     """A table in a file of the user's own.
 
     Args:
-        path: of the file, see :func:`tauflow.data.read_csv`.
+        path: of the file, see :func:`tauflow.data.from_table`.
         table: which of its columns are what.
-        delimiter: character between cells.
     """
 
     path: Path
     table: TableOptions
-    delimiter: str = ","
 
 
 @dataclass(frozen=True)
@@ -192,12 +190,12 @@ def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> _Sour
             f"{path} is no regular file: it can be read once, and a run is told by the content of "
             "its data. Write them to a file first."
         )
-    plain = load_csv(path, file.table, delimiter=file.delimiter)
+    plain = load_table(path, file.table)
     _refuse_foresight(spec, plain)
     data = plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
     for note in data.card.notes:
         say(note)
-    return _Source(data, Part("", _file_name(path.stem), _identity(file)), plain)
+    return _Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
 
 
 def _file_name(name: str) -> str:
@@ -227,8 +225,7 @@ def _identity(file: CsvFile) -> dict[str, Any]:
         for field in fields(file.table)
         if getattr(file.table, field.name) != field.default
     }
-    extra = {} if file.delimiter == "," else {"delimiter": file.delimiter}
-    return {"sha256": sha256_of(file.path), **said, **extra}
+    return {"sha256": sha256_of(file.path), **said}
 
 
 @contextmanager
