@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from irregular_samples import SMALL, sequences
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -30,8 +31,8 @@ def test_a_grid_is_searched_over_a_table_with_its_ids_kept_together():
     X, y = frame.drop(columns="target"), frame["target"]
     search = GridSearchCV(
         SequenceClassifier(**SMALL),
-        {"hidden_size": [3, 5], "options": [{}, {"backbone_units": 4}]},
-        cv=StratifiedGroupKFold(3),
+        {"hidden_size": [3, 5]},
+        cv=StratifiedGroupKFold(2),
         error_score="raise",
     )
     search.fit(X, y, groups=frame["who"], id="who", time="at")
@@ -83,3 +84,17 @@ def test_clones_are_unfitted_and_learn_the_same_and_pickles_are_fitted(kind, tmp
     joblib.dump(fitted, tmp_path / "estimator.joblib")
     loaded = joblib.load(tmp_path / "estimator.joblib")
     np.testing.assert_array_equal(loaded.predict(X, t=t), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_what_was_fitted_on_a_gpu_answers_without_one(tmp_path):
+    X, t, y, _ = sequences()
+    fitted = SequenceClassifier(**{**SMALL, "backend": "auto"}, device="cuda").fit(X, y, t=t)
+    joblib.dump(fitted, tmp_path / "estimator.joblib")
+    assert next(fitted.module_.parameters()).is_cuda
+    loaded = joblib.load(tmp_path / "estimator.joblib")
+    assert not next(loaded.module_.parameters()).is_cuda
+    expected = fitted.predict_proba(X, t=t)
+    found = loaded.set_params(device="cpu").predict_proba(X, t=t)
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -8,7 +8,7 @@ from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceR
 SMALL = {
     **{"model": "gru", "hidden_size": 8, "backend": "reference"},
     # Full batches in double precision: a weight of 3 then is three rows to the last digits.
-    **{"epochs": 10, "lr": 0.1, "batch_size": 1000, "dtype": "float64"},
+    **{"epochs": 5, "lr": 0.2, "batch_size": 1000, "dtype": "float64"},
 }
 ESTIMATORS = [
     SequenceClassifier(**SMALL),
