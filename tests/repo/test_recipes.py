@@ -15,14 +15,16 @@ COPIED = ("src", "tests", "docs", "pyproject.toml", "Makefile")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def scratch(tmp_path):
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    """Return a copy of the repository, to which one recipe is added after the other."""
+    folder = tmp_path_factory.mktemp("scratch")
     for path in tracked_text_files():
         name = path.relative_to(ROOT)
         if name.parts[0] in COPIED and name.parts[:2] != ("docs", "gallery"):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, tmp_path / name)
-    return tmp_path
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / name)
+    return folder
 
 
 @pytest.mark.slow
@@ -56,11 +58,16 @@ def change(path: Path, lines: str):
 def follow(command: str, scratch: Path):
     words = {"python": f"{sys.executable} ", "tauflow": f"{sys.executable} -m tauflow "}
     first, _, rest = command.partition(" ")
+    own = {
+        "PYTHONPATH": str(scratch / "src"),
+        "TAUFLOW_CACHE": str(scratch),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half of a small session's time
+    }
     run = subprocess.run(
         words[first] + rest,
         shell=True,
         cwd=scratch,
-        env={**os.environ, "PYTHONPATH": str(scratch / "src"), "TAUFLOW_CACHE": str(scratch)},
+        env={**os.environ, **own},
         capture_output=True,
         text=True,
     )
