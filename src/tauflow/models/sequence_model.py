@@ -10,9 +10,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, StreamError
 from tauflow.recorded import RecordedMeta
-from tauflow.sequence import SequenceModule
+from tauflow.sequence import SequenceModule, Stream
 from tauflow.sequence.inputs import mask_from_lengths
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
@@ -107,6 +107,51 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    def initial_state(self, batch_size: int = 1) -> Tensor:
+        """Return the state that sequences start from; see :meth:`SequenceModule.initial_state`."""
+        return self._steppable("initial_state").initial_state(batch_size)
+
+    def step(
+        self, x: Tensor, h: Any = None, dt: Tensor | float = 1.0, **masks: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Predict after one more sample; see :meth:`SequenceModule.step`.
+
+        Args:
+            x: a sample of each sequence, (B, I) or (I,), or token ids.
+            h: state before it; by default the initial one.
+            dt: time since the sample before, a number or (B,).
+            **masks: ``observed`` and ``reset``.
+
+        Returns:
+            The predictions, (B, O) or (O,), and the state.
+        """
+        rnn = self._steppable("step")
+        if self.embedding is not None:
+            x = self.embedding(x.unsqueeze(-2)).squeeze(-2)
+        y, h = rnn.step(x, h, dt, **masks)
+        prediction: Tensor = self.head(y)
+        return prediction, h
+
+    def stream(self, batch_size: int = 1) -> Stream:
+        """Return a stream of predictions, one sample at a time; see :meth:`SequenceModule.stream`.
+
+        Args:
+            batch_size: sequences that run side by side.
+
+        Raises:
+            StreamError: the body cannot run sample by sample.
+        """
+        rnn = self._steppable("stream")
+        return Stream(rnn, batch_size, before=self.embedding, after=self.head)
+
+    def _steppable(self, where: str) -> SequenceModule:
+        if isinstance(self.rnn, SequenceModule):
+            return self.rnn
+        raise StreamError(
+            f"SequenceModel.{where}: {type(self.rnn).__name__} reads sequences as a whole. Only "
+            "sequence modules, such as tauflow.CfC, go on sample by sample."
+        )
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int

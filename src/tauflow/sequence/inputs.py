@@ -20,6 +20,21 @@ Companion = Tensor | PackedSequence
 
 
 @dataclass(frozen=True)
+class Episodes:
+    """Which pieces of the caller's sequences the rows of a call are.
+
+    Args:
+        sequence: of each row, (R,).
+        first_step: of each row in its sequence, (R,).
+        carried: rows that go on from the caller's state, (R,) bool, forwards and backwards in time.
+    """
+
+    sequence: Tensor
+    first_step: Tensor
+    carried: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
 class SequenceInputs:
     """A call in the one form that layers compute with.
 
@@ -31,6 +46,8 @@ class SequenceInputs:
         batched: whether the caller passed a batch axis.
         packed: the caller's PackedSequence, or ``None``.
         t: absolute times as the caller gave them, padded, or ``None``.
+        reset: (B, T) bool, steps before which states start anew, or ``None``.
+        episodes: which pieces of the caller's sequences the rows are, or ``None`` for whole ones.
     """
 
     x: Tensor
@@ -40,6 +57,8 @@ class SequenceInputs:
     batched: bool
     packed: PackedSequence | None
     t: Tensor | None = None
+    reset: Tensor | None = None
+    episodes: Episodes | None = None
 
     def like_input(self, y: Tensor, *, every_step: bool) -> Tensor | PackedSequence:
         """Bring an output (B, T, H), or (B, H) unless ``every_step``, into the input's form."""
@@ -66,6 +85,7 @@ def prepare(
     mask: Tensor | None = None,
     lengths: Lengths | None = None,
     observed: Companion | None = None,
+    reset: Companion | None = None,
     goes_on: bool = False,
 ) -> SequenceInputs:
     """Check a call and bring it into the one form; see :class:`SequenceModule` for the arguments.
@@ -79,6 +99,7 @@ def prepare(
         mask: valid steps.
         lengths: valid lengths.
         observed: measured features.
+        reset: steps before which states start anew.
         goes_on: whether the call starts from a state; ``t`` then has one more entry in front.
 
     Raises:
@@ -90,6 +111,7 @@ def prepare(
     gap: Tensor | float | int | None = _padded(where, packed, "dt", dt)
     times: Tensor | None = _padded(where, packed, "t", t)
     measured: Tensor | None = _padded(where, packed, "observed", observed)
+    anew: Tensor | None = _padded(where, packed, "reset", reset)
     floating(where, x=x)
     if x.ndim not in (2, 3) or x.shape[-1] != input_size or x.shape[-2] == 0:
         raise shape_error(
@@ -101,23 +123,17 @@ def prepare(
         )
     batched = x.ndim == 3
     per_step = gap if isinstance(gap, Tensor) and gap.ndim > 0 else None
-    same_device(where, x, t=times, dt=per_step, mask=mask, observed=measured)
+    same_device(where, x, t=times, dt=per_step, mask=mask, observed=measured, reset=anew)
 
     def batch(value: Tensor) -> Tensor:
         return value if batched else value.unsqueeze(0)
 
     x = batch(x)
-    steps = (x.shape[0], x.shape[1])
     if measured is not None:
         measured = _observed(where, batch(boolean_tensor(where, observed=measured)), x)
-    if lengths is not None:
-        if mask is not None:
-            raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same.")
-        mask = mask_from_lengths(where, lengths, x, batched)
-    elif mask is not None:
-        mask = _checked_mask(where, batch(boolean_tensor(where, mask=mask)), steps)
-        if torch.is_grad_enabled():  # the caller may fill it anew before the backward pass
-            mask = mask.clone()
+    mask = _valid_steps(where, x, mask, lengths, batched)
+    if anew is not None:
+        anew = _reset(where, batch(boolean_tensor(where, reset=anew)), x, times, mask)
     gaps = gaps_of(
         where, x, time_dtype(x), dt=gap, t=times, mask=mask, batched=batched, goes_on=goes_on
     )
@@ -125,7 +141,7 @@ def prepare(
         # Padding may hold anything, NaN too, and must not reach values or gradients.
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
         gaps = gaps.masked_fill(~mask, 0.0)
-    return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times)
+    return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times, anew)
 
 
 def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -163,6 +179,40 @@ def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
             f"{where}: x is on {x.device}, but the parameters are on {own.device}. Move the "
             f"input with x.to({str(own.device)!r}), or the module with .to({str(x.device)!r})."
         )
+
+
+def _valid_steps(
+    where: str, x: Tensor, mask: Tensor | None, lengths: Lengths | None, batched: bool
+) -> Tensor | None:
+    """Return the mask of x, (B, T, I), from what the caller gave."""
+    if lengths is not None:
+        if mask is not None:
+            raise ArgumentError(f"{where}: give mask or lengths, not both; they say the same.")
+        return mask_from_lengths(where, lengths, x, batched)
+    if mask is None:
+        return None
+    mask = boolean_tensor(where, mask=mask)
+    mask = _per_step(where, "mask", mask if batched else mask.unsqueeze(0), x)
+    # The caller may fill it anew before the backward pass.
+    return mask.clone() if torch.is_grad_enabled() else mask
+
+
+def _reset(
+    where: str, reset: Tensor, x: Tensor, times: Tensor | None, mask: Tensor | None
+) -> Tensor:
+    """Return the valid steps before which states start anew: the first ones from a reset on."""
+    if times is not None:
+        raise ArgumentError(
+            f"{where}: with reset, give dt (gaps) instead of t: times do not say what passed "
+            "between an episode and the one before it."
+        )
+    _per_step(where, "reset", reset, x)
+    if mask is None:
+        return reset
+    count = reset.cumsum(1)
+    seen = count.masked_fill(~mask, 0).cummax(1).values
+    before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], dim=1)
+    return mask & (count > before)
 
 
 def _unpacked(
@@ -216,10 +266,11 @@ def _observed(where: str, observed: Tensor, x: Tensor) -> Tensor:
     return observed
 
 
-def _checked_mask(where: str, mask: Tensor, steps: tuple[int, int]) -> Tensor:
-    if tuple(mask.shape) != steps:
-        raise shape_error(where, "mask", mask, f"(B, T) = {steps}", "One entry per step.")
-    return mask
+def _per_step(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
+    steps = tuple(x.shape[:2])
+    if tuple(value.shape) != steps:
+        raise shape_error(where, name, value, f"(B, T) = {steps}", "One entry per step.")
+    return value
 
 
 def mask_from_lengths(where: str, lengths: Lengths, x: Tensor, batched: bool) -> Tensor:

@@ -23,6 +23,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .chunks import Chunks, Memory, ParallelReport
+from .episodes import run_episodes
 from .gaps import gaps_reversed
 from .inputs import (
     Companion,
@@ -34,10 +35,11 @@ from .inputs import (
     prepare,
     time_dtype,
 )
+from .one_step import one_step
 from .overflow import refuse_overflow
 from .reparametrised import recompute_parameters
 from .seams import run_in_parallel
-from .states import State, per_cell, start_states, to_parts
+from .states import State, initial_states, per_cell, start_states, to_parts
 from .stream import Stream
 from .unroll import unroll
 
@@ -132,7 +134,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     @property
     def state_size(self) -> int:
         """Width of the state h: the states of all cells, layer by layer, forward first."""
-        return sum(cell.state_size for cell in self._cells)
+        return sum(cell.state_size for cell in self.each_cell)
 
     @property
     def hidden_size(self) -> int:
@@ -141,9 +143,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
-        return [
-            c.split_state(h) for c, h in zip(self._cells, per_cell(self._cells, h), strict=True)
-        ]
+        parts = per_cell(self.each_cell, h)
+        return [cell.split_state(h) for cell, h in zip(self.each_cell, parts, strict=True)]
 
     def to_parts(self, h: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return a state as ``torch.nn.LSTM`` and ``GRU`` give it, and as ``hx`` takes it.
@@ -158,7 +159,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         Raises:
             ShapeError, ArgumentError: the state is of another module, or cannot be given so.
         """
-        return to_parts(f"{type(self).__name__}.to_parts", self._cells, h)
+        return to_parts(f"{type(self).__name__}.to_parts", self.each_cell, h)
 
     def forward(
         self,
@@ -170,6 +171,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         mask: Tensor | None = None,
         lengths: Lengths | None = None,
         observed: Companion | None = None,
+        reset: Companion | None = None,
         parallel: Chunks | Literal["auto"] | None = None,
         timespans: None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
@@ -193,6 +195,10 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
             observed: (B, T, I) bool, which features were measured, for cells that model that.
+            reset: (B, T) bool, episodes inside a batch: every state starts anew, from the cells'
+                own initial states, before the steps where it is true, and flows over their ``dt``.
+                At a masked step it is put off until the next valid one. The episodes run side by
+                side. Not with ``t`` or ``parallel``.
             parallel: how to cut long sequences of a network that forgets into chunks that run side
                 by side: a :class:`~tauflow.sequence.Chunks`, or ``"auto"`` to do so where it is
                 likely to pay. The result is the sequential one to the tolerance of the chunks,
@@ -224,6 +230,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             mask=mask,
             lengths=lengths,
             observed=observed,
+            reset=reset,
             goes_on=hx is not None,
         )
         check_parameters(where, self.cell, inputs.x)
@@ -235,25 +242,60 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
                 f"{parallel!r}."
             )
         recompute_parameters(self.cells)
-        starts = start_states(where, self._cells, hx, inputs)
-        y = inputs.x
-        last: list[Tensor] = []
-        for layer in range(self.num_layers):
-            if layer:
-                y = F.dropout(y, self.dropout, self.training)
-            outputs = []
-            for direction in range(self.num_directions):
-                index = layer * self.num_directions + direction
-                out, state = self._run(index, y, starts[index], inputs, direction == 1, parallel)
-                refuse_overflow(where, self._cell(index), starts[index], state, inputs)
-                outputs.append(out)
-                last.append(state)
-            y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+        starts = start_states(where, self.each_cell, hx, inputs)
+        run = partial(self._through_layers, where, parallel)
+        if inputs.reset is None:
+            y, last = run(inputs, starts)
+        elif parallel is None:
+            y, last = run_episodes(inputs, starts, run, directions=self.num_directions)
+        else:
+            raise ArgumentError(f"{where}: give parallel or reset, not both.")
         if not self.return_sequences:
             y = self._at_end(y)
         h = torch.cat(last, dim=-1)
         result = inputs.like_input(y, every_step=self.return_sequences)
         return result, h if inputs.batched else h[0]
+
+    def initial_state(self, batch_size: int = 1) -> Tensor:
+        """Return the state that sequences start from, (B, S).
+
+        Args:
+            batch_size: B.
+
+        Raises:
+            ArgumentError: a cell derives its initial state from the first sample.
+        """
+        where = f"{type(self).__name__}.initial_state"
+        return initial_states(where, self.each_cell, at_least(1, batch_size=batch_size))
+
+    def step(
+        self,
+        x: Tensor,
+        h: State | None = None,
+        dt: Tensor | float = 1.0,
+        *,
+        observed: Tensor | None = None,
+        reset: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Advance by one sample, with gradients; :meth:`stream` is faster without them.
+
+        Truncated back-propagation passes on ``h.detach()``.
+
+        Args:
+            x: a sample of each sequence, (B, I), or (I,).
+            h: state before it, (B, S) or (S,), or its parts; by default the initial one.
+            dt: time since the sample before, a number or (B,).
+            observed: (B, I) or (I,) bool, which features were measured.
+            reset: (B,) or () bool, sequences that start anew, from :meth:`initial_state`.
+
+        Returns:
+            The outputs, (B, H) or (H,), and the state, (B, S) or (S,).
+
+        Raises:
+            ArgumentError: the module is bidirectional, or see :meth:`initial_state`.
+            ShapeError, DtypeError, TimeError: an argument does not fit.
+        """
+        return one_step(self, x, h, dt, observed, reset)
 
     def parallel_report(self) -> list[ParallelReport]:
         """Return how the last call with ``parallel=`` ran, cell by cell as in :attr:`cells`."""
@@ -278,13 +320,37 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         return ", ".join(f"{name}={value!r}" for name, value in changed.items())
 
     @property
-    def _cells(self) -> list[AbstractCell]:
+    def each_cell(self) -> list[AbstractCell]:
+        """The cells, layer by layer, forward first."""
         return [self._cell(i) for i in range(len(self.cells))]
 
     def _cell(self, index: int) -> AbstractCell:
         cell = self.cells[index]
         assert isinstance(cell, AbstractCell)
         return cell
+
+    def _through_layers(
+        self,
+        where: str,
+        parallel: Chunks | Literal["auto"] | None,
+        inputs: SequenceInputs,
+        starts: list[Tensor] | list[None],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the last layer's outputs at every step, and the last state of each cell."""
+        y = inputs.x
+        last: list[Tensor] = []
+        for layer in range(self.num_layers):
+            if layer:
+                y = F.dropout(y, self.dropout, self.training)
+            outputs = []
+            for direction in range(self.num_directions):
+                index = layer * self.num_directions + direction
+                out, state = self._run(index, y, starts[index], inputs, direction == 1, parallel)
+                refuse_overflow(where, self._cell(index), starts[index], state, inputs)
+                outputs.append(out)
+                last.append(state)
+            y = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+        return y, last
 
     def _run(
         self,
@@ -302,7 +368,13 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             dt = gaps_reversed(dt, mask)
             x, mask = x.flip(1), None if mask is None else mask.flip(1)
             observed = None if observed is None else observed.flip(1)
-        start = cell.initial_state(first_sample(x, mask).to(time_dtype(x))) if h is None else h
+        start, some = h, inputs.episodes
+        if start is None or some is not None:
+            own = cell.initial_state(first_sample(x, mask).to(time_dtype(x)))
+            if start is None or some is None:
+                start = own
+            else:
+                start = torch.where(some.carried[backward].unsqueeze(1), start, own)
         call = KernelCall(cell, x, start, dt, mask, observed)
         run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
         if parallel is None:

@@ -46,6 +46,8 @@ def refuse_overflow(
             return
         row = int(blown.nonzero()[0, 0])
     gap, step = float(gaps[row]), int(steps[row])
+    if (piece := inputs.episodes) is not None:
+        row, step = int(piece.sequence[row]), step + int(piece.first_step[row])
     raise NonFiniteError(
         f"{where}: the state of {type(cell).__name__} overflows in sequence {row}, whose gap of "
         f"{gap:g} at step {step} is longer than its solver's steps can follow: they are stable up "

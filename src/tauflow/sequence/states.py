@@ -39,7 +39,7 @@ def start_states(
         return [None] * len(cells)
     batched, size = inputs.batched, sum(cell.state_size for cell in cells)
     if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):
-        hx = _joined(where, cells, hx, (inputs.x.shape[0],) if batched else ())
+        hx = joined(where, cells, hx, (inputs.x.shape[0],) if batched else ())
     expected = (inputs.x.shape[0], size)
     state = hx if batched else hx.unsqueeze(0)
     if tuple(state.shape) != expected:
@@ -78,8 +78,18 @@ def to_parts(where: str, cells: Sequence[AbstractCell], h: Tensor) -> Tensor | t
     return parts if len(parts) > 1 else parts[0]
 
 
-def _joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[int, ...]) -> Tensor:
-    """Return parts as one tensor, (B, S), or (S,) without a batch."""
+def joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[int, ...]) -> Tensor:
+    """Return parts as one tensor, (B, S), or (S,) without a batch.
+
+    Args:
+        where: name of the caller, for messages.
+        cells: layer by layer, forward first.
+        hx: parts, each (L D, B, N).
+        batch: (B,) or ().
+
+    Raises:
+        ShapeError, DtypeError, ArgumentError: they are no such parts.
+    """
     widths = _widths(where, cells)
     parts = [hx] if isinstance(hx, Tensor) else hx
     if not isinstance(parts, tuple | list) or not all(isinstance(p, Tensor) for p in parts):
@@ -109,6 +119,33 @@ def _joined(where: str, cells: Sequence[AbstractCell], hx: State, batch: tuple[i
             )
         ordered.append(part)
     return torch.cat([part[i] for i in range(len(cells)) for part in ordered], dim=-1)
+
+
+def initial_states(where: str, cells: Sequence[AbstractCell], batch_size: int) -> Tensor:
+    """Return the states before any input, (B, S).
+
+    Args:
+        where: name of the caller, for messages.
+        cells: layer by layer, forward first.
+        batch_size: B.
+
+    Raises:
+        ArgumentError: a cell derives its initial state from the first input.
+    """
+    starts = []
+    for cell in cells:
+        like = next(cell.parameters(), torch.empty(0))
+        x = like.new_zeros(batch_size, cell.input_size)
+        starts.append(cell.initial_state(x))
+        alike = type(cell).initial_state is AbstractCell.initial_state
+        if alike or torch.compiler.is_compiling():
+            continue
+        if not torch.equal(starts[-1], cell.initial_state(x + 1)):
+            raise ArgumentError(
+                f"{where}: {type(cell).__name__} derives its initial state from the first sample, "
+                "which is not known yet. Call the module or step without a state."
+            )
+    return torch.cat(starts, dim=-1)
 
 
 def _widths(where: str, cells: Sequence[AbstractCell]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from tauflow.checks import at_least, no_missing_features, shape_error
+from tauflow.checks import at_least, boolean_tensor, no_missing_features, shape_error
 from tauflow.errors import ArgumentError, DtypeError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
 
@@ -41,21 +41,31 @@ class Stream:
     Args:
         module: what to run; one direction, on the CPU.
         batch_size: sequences B.
+        before: a module that turns each sample into the input of ``module``, (B, I).
+        after: a module that turns outputs, (B, H), into what a step returns.
 
     Raises:
         StreamError: the module cannot run sample by sample.
     """
 
-    def __init__(self, module: "SequenceModule", batch_size: int = 1) -> None:
+    def __init__(
+        self,
+        module: "SequenceModule",
+        batch_size: int = 1,
+        *,
+        before: nn.Module | None = None,
+        after: nn.Module | None = None,
+    ) -> None:
         if module.bidirectional:
             raise StreamError(
                 "a bidirectional module needs the whole sequence before its first output. Stream "
                 "one with bidirectional=False."
             )
-        if module.training and any(map(_drops, module.modules())):
+        self._parts = nn.ModuleList(p for p in (module, before, after) if p is not None)
+        if module.training and any(map(_drops, self._parts.modules())):
             raise StreamError("a stream has no dropout. Call module.eval() first.")
         self.batch_size = at_least(1, batch_size=batch_size)
-        self.module = module
+        self.module, self._before, self._after = module, before, after
         self._engines: list[StepEngine] = []
         self._begun = False
         self.refresh()
@@ -64,13 +74,14 @@ class Stream:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy, and pickle, as a stream of the module's present parameters in the same state."""
-        return _restored, (self.module, self.batch_size, self.state if self._begun else None)
+        state = self.state if self._begun else None
+        return _restored, (self.module, self.batch_size, self._before, self._after, state)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Pack the module's present parameters; the states stay."""
         module, old = self.module, self._engines
-        tensors = [*module.parameters(), *module.buffers()]
+        tensors = [*self._parts.parameters(), *self._parts.buffers()]
         if any(tensor.device.type != "cpu" for tensor in tensors):
             raise StreamError("a stream runs on the CPU. Move the module with .to('cpu').")
         own = next(module.parameters(), torch.empty(0)).dtype
@@ -88,8 +99,9 @@ class Stream:
         for engine, before in zip(self._engines, old, strict=False):
             engine.state = before.state
         # After packing, which some reparametrisations take for a step of theirs.
-        self._watch(module)
+        self._watch(self._parts)
         self._projections = [_packed(part) for part in module.projections]
+        self._head = None if self._after is None else _packed(self._after)
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
         self._gaps = np.ones(self.batch_size, self._dtype)
@@ -125,6 +137,8 @@ class Stream:
                 "stream.refresh() to go on with the new parameters and the present states."
             )
         values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
+        if self._before is not None:
+            values = self._made_of(values)
         if values.__class__ is not np.ndarray or values.dtype != self._dtype:
             raise self._wrong_kind(x)
         if values.shape != self._shape and (values.shape != self._single or self.batch_size != 1):
@@ -136,12 +150,34 @@ class Stream:
         y = y if values.ndim == 2 else y[0]
         return torch.from_numpy(y) if isinstance(x, Tensor) else y
 
-    def reset(self, h: Tensor | None = None) -> None:
-        """Start anew, from the state ``h`` (B, S) or from the cells' own initial states."""
-        if h is None:
-            self._begun = False
-        else:
-            self.state = h
+    def reset(self, h: Tensor | None = None, *, rows: Tensor | Array | None = None) -> None:
+        """Start anew, from the state ``h`` (B, S) or from the cells' own initial states.
+
+        Args:
+            h: the state.
+            rows: (B,) bool, which sequences start anew; all by default.
+
+        Raises:
+            ShapeError, DtypeError: ``h`` or ``rows`` does not fit.
+            ArgumentError: some rows only, of a cell that derives its initial state from the first
+                sample.
+        """
+        if rows is None:
+            if h is None:
+                self._begun = False
+            else:
+                self.state = h
+            return
+        chosen = boolean_tensor("Stream.reset", rows=torch.as_tensor(rows))
+        if tuple(chosen.shape) != (self.batch_size,):
+            raise shape_error("Stream.reset", "rows", chosen, f"({self.batch_size},)", "One each.")
+        if h is None and not self._begun:
+            return
+        with torch.no_grad():
+            start = self.module.initial_state(self.batch_size)
+        new = start if h is None else h
+        old = self.state if self._begun else start
+        self.state = torch.where(chosen.unsqueeze(1), new, old)
 
     @property
     def state(self) -> Tensor:
@@ -170,7 +206,7 @@ class Stream:
             engine.state = part.clone()
         self._begun = True
 
-    def _watch(self, module: "SequenceModule") -> None:
+    def _watch(self, module: nn.Module) -> None:
         """Remember which tensors and parts are where, and how often a tensor was changed."""
         places = [
             (place, name, tensor)
@@ -209,7 +245,13 @@ class Stream:
             if self._projections:
                 y = self._projections[i](y)
         self._begun = True
-        return y
+        return y if self._head is None else self._head(y)
+
+    @torch.no_grad()
+    def _made_of(self, x: Array) -> Array:
+        assert self._before is not None
+        made: Array = self._before(torch.from_numpy(x)).numpy()
+        return made
 
     @torch.no_grad()
     def _initial(self, index: int, x: Array) -> Tensor:
@@ -259,10 +301,13 @@ class Stream:
 
 
 def _packed(projection: nn.Module) -> Callable[[Array], Array]:
-    """Return a layer's projection of arrays, by its packed weights if it is what was built."""
+    """Return a linear map of arrays, by its packed weights if it is what was built."""
     if type(projection) is nn.Linear and not projection._forward_hooks:
         weight = projection.weight.detach().numpy().copy()
-        return lambda y: y @ weight.T
+        if projection.bias is None:
+            return lambda y: y @ weight.T
+        bias = projection.bias.detach().numpy().copy()
+        return lambda y: y @ weight.T + bias
 
     def call(y: Array) -> Array:
         with torch.no_grad():
@@ -295,7 +340,13 @@ def _watch_fused_optimizers() -> None:
     register_optimizer_step_post_hook(notice)
 
 
-def _restored(module: "SequenceModule", batch_size: int, h: Tensor | None) -> Stream:
-    stream = Stream(module, batch_size)
+def _restored(
+    module: "SequenceModule",
+    batch_size: int,
+    before: nn.Module | None,
+    after: nn.Module | None,
+    h: Tensor | None,
+) -> Stream:
+    stream = Stream(module, batch_size, before=before, after=after)
     stream.reset(h)
     return stream

@@ -1,9 +1,11 @@
+import pickle
+
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import tauflow
-from tauflow.errors import ArgumentError, UnknownNameError
+from tauflow.errors import ArgumentError, StreamError, UnknownNameError
 
 
 def model(**options):
@@ -63,3 +65,46 @@ def test_wrong_parts_are_refused():
         tauflow.SequenceModel(tauflow.CfC(3, 4).cell, 1)
     with pytest.raises(ArgumentError, match=r"RNNVAE predicts by itself\. Train it as it is"):
         tauflow.SequenceModel(tauflow.RNNVAE(3, 4), 1)
+
+
+def test_predictions_come_one_by_one():
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.CfC(3, 5), 2)
+    x, dt, done = torch.randn(4, 6, 3), torch.rand(4, 6), torch.rand(4, 6) < 0.3
+    expected, last = model(x, dt=dt, reset=done)
+    stream, h = model.stream(4), model.initial_state(4)
+    for k in range(6):
+        stream.reset(rows=done[:, k])
+        y, h = model.step(x[:, k], h, dt[:, k], reset=done[:, k])
+        torch.testing.assert_close(y, expected[:, k])
+        torch.testing.assert_close(stream.step(x[:, k], dt[:, k]), expected[:, k].detach())
+    torch.testing.assert_close(h, last)
+    again = pickle.loads(pickle.dumps(stream))
+    assert torch.equal(again.step(x[:, 0]), stream.step(x[:, 0]))
+    with torch.no_grad():
+        model.head.bias += 1.0
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(x[:, 0])
+    before = again.step(x[:, 1])
+    stream.refresh()
+    stream.step(x[:, 0])
+    assert not torch.allclose(stream.step(x[:, 1]), before)
+
+
+def test_predictions_of_tokens_come_one_by_one():
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.GRU(3, 5, return_sequences=False), 2, vocabulary=9)
+    ids = torch.randint(0, 9, (2, 4, 1))
+    stream, h = model.stream(2), None
+    for k in range(4):
+        found = stream.step(ids[:, k])
+        y, h = model.step(ids[:, k], h)
+        torch.testing.assert_close(found, y.detach())
+    torch.testing.assert_close(found, model(ids)[0].detach())
+    assert stream.step(ids[:, 0].numpy()).shape == (2, 2)
+
+
+def test_models_that_read_whole_sequences_have_no_steps():
+    model = tauflow.SequenceModel(tauflow.models.Transformer(3, 4), 2)
+    with pytest.raises(StreamError, match=r"SequenceModel\.stream: Transformer reads sequences as"):
+        model.stream()

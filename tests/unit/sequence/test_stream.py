@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import tauflow
+from tauflow import kernels
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import ArgumentError, DtypeError, ShapeError, StreamError, TimeError
 from tauflow.sequence import SequenceModule
@@ -230,3 +231,52 @@ def test_bad_states_are_refused():
         stream.reset(torch.zeros(1, 6, dtype=torch.float64))
     with pytest.raises(ArgumentError, match="does not model missing features"):
         stream.step(torch.zeros(1, D), observed=torch.ones(1, D, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["cfc", "stacked", "gru-d"])
+def test_some_sequences_start_anew(name):
+    rnn, (x, dt) = module(name), samples(4)
+    rows = torch.tensor([True, False, False, True])
+    stream = rnn.stream(4)
+    stream.reset(rows=rows)  # before the first sample nothing is to be done
+    for t in range(T):
+        if t == 2:
+            stream.reset(rows=rows.numpy())
+        y = stream.step(x[:, t], dt[:, t])
+    whole, _ = rnn(x, dt=dt)
+    late, h = rnn(x[:, 2:], dt=dt[:, 2:])
+    torch.testing.assert_close(y, torch.where(rows[:, None], late[:, -1], whole[:, -1]).detach())
+    other = torch.rand(4, rnn.state_size)
+    stream.reset(other, rows=rows)
+    torch.testing.assert_close(stream.state[rows], other[rows])
+    assert not torch.allclose(stream.state[~rows], other[~rows])
+    torch.testing.assert_close(stream.state[1], rnn(x[1], dt=dt[1])[1].detach())
+    fresh = rnn.stream(4)
+    fresh.reset(h.detach(), rows=rows)
+    torch.testing.assert_close(fresh.state[rows], h.detach()[rows])
+    torch.testing.assert_close(fresh.state[~rows], rnn.initial_state(4)[~rows])
+
+
+def test_rows_that_do_not_fit_are_refused():
+    stream = module("cfc").stream(2)
+    with pytest.raises(ShapeError, match=r"rows has shape \(3,\), expected \(2,\)"):
+        stream.reset(rows=torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(DtypeError, match=r"rows has dtype torch\.int64"):
+        stream.reset(rows=np.array([1, 0]))
+    late = tauflow.GNODE(D, N, initial_state="affine").stream(2)
+    late.step(samples(2)[0][:, 0])
+    with pytest.raises(ArgumentError, match="derives its initial state from the first sample"):
+        late.reset(rows=torch.ones(2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["cfc", "cfc-mmrnn", "wired-ncp", "ltc"])
+def test_a_step_is_compiled_before_the_first(name, monkeypatch):
+    engines, take = [], kernels.stream._compile
+
+    def record(engine, *sizes):
+        take(engine, *sizes)
+        assert not engine.state.any()  # as before
+        engines.append(engine)
+
+    monkeypatch.setattr(kernels.stream, "_compile", record)
+    assert module(name).stream(2)._engines == engines

@@ -328,7 +328,19 @@ def engine_of(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:
     check_own(call)  # packed parameters are read without another look
     row = pick(call, backend)
     packer = _PACKERS.get(row.cell) if row is not None and row.backend == "numba" else None
-    return CellEngine(cell, batch_size) if packer is None else packer(cell, batch_size)
+    if packer is None:
+        return CellEngine(cell, batch_size)
+    engine = packer(cell, batch_size)
+    if not isinstance(engine, CellEngine):  # whose modules might count their calls
+        _compile(engine, batch_size, cell.input_size)
+    return engine
+
+
+def _compile(engine: StepEngine, batch_size: int, inputs: int) -> None:
+    """Take a step for nothing, so that the first one of a control loop does not wait."""
+    start = engine.state.clone()
+    engine(_memory(batch_size, inputs), _memory(batch_size))
+    engine.state = start
 
 
 def _pack_ltc(cell: AbstractCell, batch_size: int) -> StepEngine:

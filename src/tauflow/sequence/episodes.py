@@ -1,0 +1,88 @@
+"""Episodes inside a batch: sequences cut where they start anew, and run side by side as rows."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from .inputs import Episodes, SequenceInputs
+
+Starts: TypeAlias = list[Tensor] | list[None]
+Run: TypeAlias = Callable[[SequenceInputs, Starts], tuple[Tensor, list[Tensor]]]
+
+_MOST_PADDING = 4
+"""How many times as many steps as there are may be computed, for the sake of one call."""
+
+
+def run_episodes(
+    inputs: SequenceInputs, starts: Starts, run: Run, *, directions: int
+) -> tuple[Tensor, list[Tensor]]:
+    """Return what ``run`` gives if every cell starts anew before the steps of ``inputs.reset``.
+
+    Args:
+        inputs: the call.
+        starts: state of each cell before the sequences, or ``None`` for its own initial one.
+        run: returns outputs (B, T, H) and the last states of each cell.
+        directions: 2 if every second cell runs backwards.
+    """
+    assert inputs.reset is not None
+    batch, steps = inputs.reset.shape
+    begins = inputs.reset.clone()
+    begins[:, 0] = True
+    row, first = begins.nonzero(as_tuple=True)
+    following = torch.cat([first[1:], first.new_zeros(1)])  # 0 where the next row's begins
+    length = torch.where(following > 0, following, steps) - first
+    carried = (first == 0) & ~inputs.reset[:, 0][row], following == 0
+    final = (following == 0, first == 0)
+    places: list[Tensor] = []
+    outputs: list[Tensor] = []
+    ends: list[list[Tensor]] = [[] for _ in starts]
+    order: list[list[Tensor]] = [[] for _ in starts]
+    for group in _groups(length, batch * steps):
+        rows = Episodes(row[group], first[group], (carried[0][group], carried[1][group]))
+        part, valid, place = _cut_out(inputs, rows, length[group])
+        before: Starts = [h[rows.sequence] for h in starts if h is not None] or [None] * len(starts)
+        y, last = run(part, before)
+        outputs.append(y[valid])
+        places.append(place[valid])
+        for i, h in enumerate(last):
+            chosen = final[i % directions][group]
+            ends[i].append(h[chosen])
+            order[i].append(rows.sequence[chosen])
+    joined = torch.cat(outputs)[torch.cat(places).argsort()]
+    states = [torch.cat(h)[torch.cat(of).argsort()] for h, of in zip(ends, order, strict=True)]
+    return joined.unflatten(0, (batch, steps)), states
+
+
+def _groups(length: Tensor, steps: int) -> Iterator[Tensor]:
+    """Yield which episodes to run in one call, padded to the longest of them."""
+    if len(length) * int(length.max()) <= _MOST_PADDING * steps:
+        yield torch.arange(len(length), device=length.device)
+        return
+    size = (length - 1).double().log2().floor()  # powers of two: at most half is padding
+    for one in size.unique():
+        yield (size == one).nonzero()[:, 0]
+
+
+def _cut_out(
+    inputs: SequenceInputs, rows: Episodes, length: Tensor
+) -> tuple[SequenceInputs, Tensor, Tensor]:
+    """Return the call of some episodes, which of its steps there are, and where they lie."""
+    count = torch.arange(int(length.max()), device=length.device)
+    valid = count < length.unsqueeze(1)
+    sequence = rows.sequence.unsqueeze(1)
+    step = (rows.first_step.unsqueeze(1) + count).clamp_(max=inputs.x.shape[1] - 1)
+    mask = valid if inputs.mask is None else valid & inputs.mask[sequence, step]
+    absent = ~mask.unsqueeze(-1)
+    part = replace(
+        inputs,
+        x=inputs.x[sequence, step].masked_fill(absent, 0.0),
+        dt=inputs.dt[sequence, step].masked_fill(absent, 0.0),
+        mask=mask,
+        observed=None if inputs.observed is None else inputs.observed[sequence, step],
+        reset=None,
+        episodes=rows,
+    )
+    return part, valid, sequence * inputs.x.shape[1] + step

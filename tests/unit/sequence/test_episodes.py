@@ -1,0 +1,251 @@
+"""Sequences that start anew inside a batch, and single steps: each equals a loop by hand."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import tauflow
+from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, ShapeError
+from tauflow.sequence import SequenceModule, episodes
+
+untyped = pytest.mark.untyped  # the checker of annotations would refuse wrong types first
+
+B, T, D, N = 4, 7, 3, 5
+MODULES = {
+    "cfc": ("cfc", {}),
+    "reference": ("cfc", {"backend": "reference", "backbone_units": 6}),
+    "lstm": ("lstm", {"num_layers": 2}),
+    "gru-d": ("gru-d", {}),
+    "start": ("gnode", {"initial_state": "affine"}),
+    "both": ("gru", {"bidirectional": True, "num_layers": 2, "proj_size": 2}),
+    "last": ("lstm", {"return_sequences": False}),
+}
+
+
+def module(name: str, **more: object) -> SequenceModule:
+    torch.manual_seed(0)
+    catalog_name, options = MODULES[name]
+    return tauflow.build(catalog_name, D, N, **{**options, **more}).double()
+
+
+def call(seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "x": torch.randn(B, T, D, generator=generator, dtype=torch.float64),
+        "dt": torch.rand(B, T, generator=generator, dtype=torch.float64),
+        "reset": torch.rand(B, T, generator=generator) < 0.4,
+        "mask": torch.rand(B, T, generator=generator) < 0.7,
+    }
+
+
+def by_hand(rnn, x, hx=None, *, dt, reset, mask=None):
+    """Run every episode alone, one after the other; states go on where none begins."""
+    ys, hs = [], []
+    for row in range(x.shape[0]):
+        begins, due = [], False
+        for k in range(x.shape[1]):
+            due |= bool(reset[row, k])
+            begins.append(due and (mask is None or bool(mask[row, k])))
+            due &= not begins[-1]
+        cuts = [0, *(k for k in range(1, x.shape[1]) if begins[k]), x.shape[1]]
+        outputs, first, last = [], None, None
+        for begin, end in pairwise(cuts):
+            goes_on = hx is not None and begin == 0 and not begins[0]
+            piece = slice(begin, end)
+            seen = None if mask is None else mask[row, piece]
+            start = hx[row] if goes_on else None
+            y, h = rnn(x[row, piece], start, dt=dt[row, piece], mask=seen)
+            outputs.append(y)
+            first, last = h if first is None else first, h
+        ys.append(torch.cat(outputs) if rnn.return_sequences else outputs[-1])
+        if rnn.bidirectional:  # the state backwards in time is that of the first episode
+            sizes = [cell.state_size for cell in rnn.cells]
+            parts = zip(last.split(sizes), first.split(sizes), strict=True)
+            last = torch.cat([pair[i % 2] for i, pair in enumerate(parts)])
+        hs.append(last)
+    return torch.stack(ys), torch.stack(hs)
+
+
+@pytest.mark.parametrize("most_padding", [0, 4])  # one call of all episodes, or several
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_a_batch_with_episodes_equals_each_alone(monkeypatch, name, masked, most_padding):
+    monkeypatch.setattr(episodes, "_MOST_PADDING", most_padding)
+    rnn, given = module(name), call()
+    if not masked:
+        del given["mask"]
+    starts = [None] if rnn.bidirectional else [None, torch.rand(B, rnn.state_size).double()]
+    for hx in starts:
+        leaf = given["x"].clone().requires_grad_()
+        arguments = {**given, "x": leaf}
+        found, expected = rnn(hx=hx, **arguments), by_hand(rnn, hx=hx, **arguments)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        leaves = [leaf, *(p for p in rnn.parameters())]
+        grads = [
+            torch.autograd.grad((y.sin().sum() + h.square().sum()), leaves, allow_unused=True)
+            for y, h in (found, expected)
+        ]
+        torch.testing.assert_close(*grads, rtol=1e-8, atol=1e-10)
+
+
+def test_the_state_backwards_in_time_enters_the_last_episode():
+    rnn, given = module("both"), call()
+    del given["mask"]
+    given["reset"][:, 3] = True
+    hx = torch.rand(B, rnn.state_size).double()
+    y, _ = rnn(hx=hx, **given)
+    plain, _ = rnn(**given)
+    layer = rnn.cells[-1].output_size
+    assert layer == N
+    half = rnn.output_size // 2
+    changed = (y - plain).abs().amax(-1) > 1e-12
+    assert changed[:, -1].all()
+    assert not (y - plain)[~given["reset"][:, 0]][:, :3, :half].eq(0).all()
+
+
+def test_no_reset_changes_nothing_and_neither_form_matters():
+    rnn, given = module("cfc"), call()
+    del given["mask"]
+    never = torch.zeros(B, T, dtype=torch.bool)
+    expected = rnn(given["x"], dt=given["dt"])
+    torch.testing.assert_close(rnn(given["x"], dt=given["dt"], reset=never), expected)
+    lengths = torch.tensor([3, 7, 2, 5])
+    packed, reset = (
+        pack_padded_sequence(given[name], lengths, batch_first=True, enforce_sorted=False)
+        for name in ("x", "reset")
+    )
+    y, h = rnn(packed, dt=given["dt"], reset=reset)
+    padded, state = rnn(given["x"], dt=given["dt"], reset=given["reset"], lengths=lengths)
+    unpacked, _ = pad_packed_sequence(y, batch_first=True)
+    there = torch.arange(T) < lengths[:, None]
+    torch.testing.assert_close(unpacked[there], padded[there])
+    torch.testing.assert_close(h, state)
+
+
+def test_what_stands_in_one_episode_stays_there():
+    rnn, given = module("lstm"), call()
+    del given["mask"]
+    given["reset"][:] = False
+    given["reset"][0, [2, 3]] = True
+    given["x"][0, 2] = torch.nan
+    y, _ = rnn(**given)
+    assert y.isnan().any(-1).nonzero().tolist() == [[0, 2]]
+
+
+def test_measured_features_go_with_their_episodes():
+    rnn, given = module("gru-d"), call()
+    observed = torch.rand(B, T, D, generator=torch.Generator().manual_seed(1)) < 0.5
+    y, _ = rnn(given["x"], dt=given["dt"], observed=observed, reset=given["reset"])
+    first = int(given["reset"][1].nonzero()[-1])
+    alone, _ = rnn(given["x"][1, first:], dt=given["dt"][1, first:], observed=observed[1, first:])
+    torch.testing.assert_close(y[1, first:], alone)
+
+
+def test_an_overflow_is_told_by_the_callers_places():
+    rnn, x = tauflow.CTRNN(D, N, solver="rk4", backend="reference"), torch.ones(B, T, D)
+    dt, reset = torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool)
+    dt[2, 5], reset[2, 4] = 1e15, True
+    with pytest.raises(NonFiniteError, match=r"in sequence 2, whose gap of 1e\+15 at step 5"):
+        rnn(x, dt=dt, reset=reset)
+
+
+@untyped
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"reset": torch.zeros(B, T)}, DtypeError, "reset has dtype torch.float32"),
+        ({"reset": torch.zeros(B, T - 1).bool()}, ShapeError, r"reset has shape \(4, 6\)"),
+        ({"t": torch.arange(T).expand(B, T)}, ArgumentError, "with reset, give dt .* instead of t"),
+        ({"parallel": "auto"}, ArgumentError, "give parallel or reset, not both"),
+    ],
+)
+def test_resets_that_do_not_fit_are_refused(arguments, error, match):
+    given = {"reset": torch.zeros(B, T, dtype=torch.bool), **arguments}
+    with pytest.raises(error, match=rf"^GRU\.forward: {match}"):
+        tauflow.GRU(D, N)(torch.zeros(B, T, D), **given)
+
+
+@pytest.mark.parametrize("name", ["cfc", "reference", "lstm", "gru-d", "last"])
+def test_steps_equal_the_sequence_with_gradients(name):
+    rnn, given = module(name), call()
+    x = given["x"].requires_grad_()
+    del given["mask"]
+    h, outputs = rnn.initial_state(B), []
+    for k in range(T):
+        y, h = rnn.step(x[:, k], h, given["dt"][:, k], reset=given["reset"][:, k])
+        outputs.append(y)
+    expected, state = module(name, return_sequences=True)(**given)
+    torch.testing.assert_close(torch.stack(outputs, 1), expected)
+    torch.testing.assert_close(h, state)
+    first = torch.autograd.grad(outputs[-1].sum(), x)[0]
+    torch.testing.assert_close(first, torch.autograd.grad(expected[:, -1].sum(), x)[0])
+
+
+def test_steps_take_single_samples_parts_and_observations():
+    rnn, given = module("lstm"), call()
+    x, dt = given["x"], given["dt"]
+    y, h = rnn.step(x[:, 0], None, dt[:, 0])
+    single, _ = rnn.step(x[1, 0], None, dt[1, 0])
+    torch.testing.assert_close(single, y[1])
+    done = torch.tensor([True, False, False, True])
+    expected, _ = rnn.step(x[:, 1], h, reset=done)
+    by_parts, _ = rnn.step(x[:, 1], rnn.to_parts(h), reset=done)
+    assert torch.equal(by_parts, expected)
+    torch.testing.assert_close(rnn.step(x[0, 1], h[0], reset=done[0])[0], expected[0])
+    gru_d, seen = module("gru-d"), torch.tensor([True, False, True])
+    torch.testing.assert_close(
+        gru_d.step(x[0, 0], observed=seen)[0], gru_d(x[0, :1], observed=seen[None])[0][0]
+    )
+
+
+@pytest.mark.slow
+@untyped  # cannot be compiled while annotations are checked
+def test_steps_under_transforms_of_functions():
+    rnn, given = module("cfc"), call()
+    x, dt, reset = given["x"][:, 0], given["dt"][:, 0], given["reset"][:, 0]
+    h = torch.rand(B, N).double()
+    expected, _ = rnn.step(x, h, dt, reset=reset)
+
+    def step(x, h, dt, reset):
+        return rnn.step(x, h, dt, reset=reset)[0]
+
+    torch.testing.assert_close(torch.func.vmap(step)(x, h, dt, reset), expected)
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, h, dt, reset), expected)
+
+
+@untyped
+@pytest.mark.parametrize(
+    ("step", "error", "match"),
+    [
+        (
+            lambda: tauflow.GRU(D, N, bidirectional=True).step(torch.zeros(D)),
+            ArgumentError,
+            "whole",
+        ),
+        (lambda: tauflow.GRU(D, N).step(torch.zeros(1, 1, D)), ShapeError, "x has shape"),
+        (
+            lambda: tauflow.GRU(D, N).step([0.0] * D),
+            DtypeError,
+            "x must be a torch.Tensor, got list",
+        ),
+        (
+            lambda: tauflow.GRU(D, N).step(
+                torch.zeros(2, D), torch.zeros(2, N), reset=torch.zeros(1).bool()
+            ),
+            ShapeError,
+            r"reset has shape \(1,\), expected \(2,\)",
+        ),
+        (
+            lambda: module("start").initial_state(2),
+            ArgumentError,
+            "GNODECell derives its initial state from the first sample",
+        ),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(step, error, match):
+    with pytest.raises(error, match=match):
+        step()
