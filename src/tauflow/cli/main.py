@@ -13,6 +13,7 @@ from .export import export
 from .group import TauflowGroup
 from .own_table import takes_table
 from .predict import predict
+from .warmup import warmup
 
 app = typer.Typer(
     name="tauflow",
@@ -25,6 +26,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
+app.command()(warmup)
 app.command()(predict)
 
 

@@ -1,5 +1,6 @@
 """Every fused kernel, one row each, in order of preference; and which serves a call."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
+from tauflow.checks import one_of
 from tauflow.errors import BackendError
 
 from .closed_form.programs import (
@@ -85,11 +87,16 @@ BACKENDS: tuple[str, ...] = (
 """Names accepted by ``backend=``."""
 
 
+# Not at the first call, which torch's compiler may be tracing.
+_ASKED_FOR = one_of(BACKENDS, TAUFLOW_BACKEND=os.environ.get("TAUFLOW_BACKEND") or "auto")
+
+
 def pick(call: KernelCall, backend: str) -> KernelSpec | None:
     """Return the row that serves the call, or ``None`` for the reference loop.
 
-    ``"auto"`` takes the first row for the call's device without an objection. A backend asked for
-    by name is never swapped for another.
+    ``"auto"`` takes the first row for the call's device without an objection; of one backend only,
+    or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow was imported. A
+    backend asked for by the argument is never swapped for another.
 
     Args:
         call: the run at hand.
@@ -102,7 +109,11 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
         return None
     rows = [row for row in KERNELS if row.cell is type(call.cell)]
     if backend == "auto":
-        fits = [row for row in rows if row.device in (None, call.x.device.type)]
+        fits = [
+            row
+            for row in rows
+            if row.device in (None, call.x.device.type) and _ASKED_FOR in ("auto", row.backend)
+        ]
         return next((row for row in fits if row.why_not(call) is None), None)
     reasons = []
     for row in rows:

@@ -23,6 +23,8 @@ def named(tmp_path, monkeypatch):
     monkeypatch.setattr(
         kernel_cache.appdirs, "user_cache_dir", lambda name, _: str(tmp_path / "home" / name)
     )
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path / "temporary"))
     for known in (kernel_cache.folder_of_kernels, kernel_cache._say_once):
         known.cache_clear()
     yield tmp_path
@@ -165,3 +167,15 @@ def test_unfinished_entries_are_cleared_away_after_a_day(named):
         os.utime(path, (path.stat().st_mtime - age,) * 2)
     kernel_cache.folder_of_kernels()
     assert [path.name for path in folder.iterdir()] == [".unfinished-new"]
+
+
+@needs_owners
+def test_where_nothing_else_can_be_written_the_temporary_folder_serves(named, monkeypatch):
+    (named / "home").write_text("")
+    (named / "named").write_text("")
+    first, second = doubled(), doubled()
+    assert second.stats.cache_hits
+    folder = kernel_cache.folder_of_kernels()
+    assert folder == named / "temporary" / f"tauflow-kernels-{os.geteuid()}"
+    assert mode(folder) == 0o700
+    assert first.stats.cache_path == str(folder)

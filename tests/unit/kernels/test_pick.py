@@ -7,7 +7,7 @@ from torch.func import vmap
 import tauflow
 from tauflow.cells import MODELS, CfCCell, ElmanCell, GRUCell, LSTMCell, NeuronalLTCCell
 from tauflow.errors import BackendError, UnknownNameError
-from tauflow.kernels import BACKENDS, KERNELS, KernelCall, pick
+from tauflow.kernels import BACKENDS, KERNELS, KernelCall, catalog, pick
 
 GATED = [LSTMCell, GRUCell, ElmanCell]
 
@@ -111,3 +111,14 @@ def test_auto_equals_reference_for_every_model(name, masked):
         rnn(x, dt=dt, mask=mask), reference(x, dt=dt, mask=mask), strict=True
     ):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("auto", "numba"), ("torch", "torch"), ("reference", None), ("triton", None)],
+)
+def test_the_environment_says_what_auto_may_take(monkeypatch, asked, expected):
+    monkeypatch.setattr(catalog, "_ASKED_FOR", asked)
+    row = pick(call(CfCCell), "auto")
+    assert (row.backend if row else None) == expected
+    assert pick(call(CfCCell), "numba").backend == "numba"  # an argument goes before it

@@ -194,7 +194,7 @@ def folder_of_kernels() -> Path | None:
     """Return the folder of the compiled kernels, made if need be; ``None`` if none can be used.
 
     The first of these that is private, or can be made so: in the folder that ``NUMBA_CACHE_DIR``
-    names; beside the byte code of the library; in the user's cache.
+    names; beside the byte code of the library; in the user's cache; in the system's temporary one.
     """
     refused = []
     for folder in _candidates():
@@ -226,6 +226,9 @@ def _candidates() -> Iterator[Path]:
     else:
         yield here / "__pycache__" / _NAME
     yield Path(appdirs.user_cache_dir("tauflow", False)) / "kernels"
+    # In a read-only container this is what is left; it is taken if nobody else can write it.
+    user = os.geteuid() if hasattr(os, "geteuid") else "own"
+    yield Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
 
 
 def _is_private(facts: os.stat_result) -> bool:

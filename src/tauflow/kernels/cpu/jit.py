@@ -95,7 +95,8 @@ def announce(what: str, *kernels: Any) -> None:
         if not one._cache.has_entries(one.targetctx):
             folder = one.stats.cache_path
             where = f"kept in {folder}" if folder else "no folder to keep them can be written"
-            _log.info("compiling the %s kernels, once; %s", what, where)
+            # A warning, which shows where nobody set up logging: half a minute of nothing worries.
+            _log.warning("compiling the %s kernels once, some 10 to 30 seconds; %s", what, where)
             return
 
 

@@ -1,0 +1,49 @@
+"""Compile kernels before they are needed, as when an image of a container is made."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from tauflow.cells.catalog import MODELS
+from tauflow.kernels import KERNELS
+
+from .modules import build
+
+
+def warm_up(*models: str) -> Iterator[tuple[str, float]]:
+    """Compile, or read from disk, what models run on a CPU: forwards, backwards, as a stream.
+
+    Compiled kernels are kept on disk for later processes of the same machine and user, in the
+    folder that ``NUMBA_CACHE_DIR`` names or beside the library.
+
+    Args:
+        *models: names of the catalog; by default one of every cell that has compiled kernels.
+
+    Yields:
+        Each model's name and the seconds that it took, as it is done.
+
+    Raises:
+        UnknownNameError: no such model.
+    """
+    for name in models or _one_of_each():
+        entry = MODELS[name]
+        began = time.perf_counter()
+        rnn = build(entry.name, 2, 4)
+        x = torch.zeros(2, 3, 2)
+        with torch.no_grad():
+            rnn(x)
+        rnn(x)[0].sum().backward()
+        rnn.stream().step(x[0, :1], 1.0)
+        yield entry.name, time.perf_counter() - began
+
+
+def _one_of_each() -> list[str]:
+    """Return the first name in the catalog of every cell that has compiled kernels."""
+    left = {row.cell for row in KERNELS if row.backend == "numba"}
+    names = []
+    for entry in MODELS.values():
+        if entry.cell in left:
+            left.remove(entry.cell)
+            names.append(entry.name)
+    return names

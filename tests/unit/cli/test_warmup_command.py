@@ -1,0 +1,18 @@
+import re
+
+from tauflow.cells import MODELS
+from tauflow.kernels import KERNELS
+from tauflow.sequence.warm_up import _one_of_each
+
+
+def test_kernels_are_compiled_and_kept(call):
+    said = call("warmup", "ct-rnn").output
+    assert re.search(r"^ct-rnn: \d+\.\d s$", said, re.MULTILINE)
+    assert "Kernels are kept in " in said
+    assert "Did you mean 'cfc'" in call("warmup", "cfd", code=1).output
+
+
+def test_by_default_every_compiled_cell_has_its_turn():
+    cells = [MODELS[name].cell for name in _one_of_each()]
+    assert len(cells) == len(set(cells))
+    assert set(cells) == {row.cell for row in KERNELS if row.backend == "numba"}
