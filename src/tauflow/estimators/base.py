@@ -1,7 +1,7 @@
 """What the estimators share: parameters, reading X, training and running the model."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,10 +18,11 @@ from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.training import Recipe, train
+from tauflow.training.callbacks import AnyCallback
 from tauflow.training.metrics import predict
 
 from .files import read_estimator, write_estimator
-from .network import device_of, each_of, network_of, recipe_of
+from .network import device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
 from .rows import Floats, Rows
@@ -54,7 +55,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         random_state: of the first weights, the order of the batches, dropout and the draw of the
             validation part: an integer for the same numbers each time, ``None``, or a
             ``RandomState``.
-        callbacks: functions, called with the row of the history of each epoch.
+        callbacks: of :class:`tauflow.training.Callback`, or functions that are called with the row
+            of the history of each epoch.
         device: where to train and predict; ``"auto"`` is the accelerator if there is one.
         backend: of a cell: ``"auto"``, ``"reference"`` or the name of a fused one.
         time_unit: ``"auto"``: the median gap of the training data is 1 for the model; or how long
@@ -77,7 +79,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     validation_fraction: float = 0.0
     warm_start: bool = False
     random_state: Any = None
-    callbacks: Sequence[Callable[[Mapping[str, Any]], None]] | None = None
+    callbacks: Sequence[AnyCallback] | None = None
     device: str = "cpu"
     backend: str = "auto"
     time_unit: float | str = "auto"
@@ -173,7 +175,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             ),
             seed=seed,
             progress=bool(self.verbose),
-            after_epoch=each_of(self.callbacks),
+            callbacks=self.callbacks or (),
         )
         return self
 

@@ -1,6 +1,6 @@
 """The network of an estimator, and how it is trained."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -101,17 +101,3 @@ def device_of(name: str) -> torch.device:
         )
         return found or torch.device("cpu")
     return torch.device(name)
-
-
-def each_of(
-    callbacks: Sequence[Callable[[Mapping[str, Any]], None]] | None,
-) -> Callable[[Mapping[str, Any]], None] | None:
-    """Return one function that calls all of them; ``None`` for none."""
-    if not callbacks:
-        return None
-
-    def call(row: Mapping[str, Any]) -> None:
-        for callback in callbacks:
-            callback(row)
-
-    return call

@@ -1,5 +1,6 @@
 """Training: a recipe, a loop that can be killed and resumed, losses and metrics by name."""
 
+from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .loop import train
 from .losses import LOSSES
@@ -12,9 +13,11 @@ from .score import Score
 __all__ = [
     "LOSSES",
     "METRICS",
+    "Callback",
     "Checkpoint",
     "Recipe",
     "Score",
+    "Training",
     "TrainingResult",
     "attach_constraints",
     "clip_gradients",

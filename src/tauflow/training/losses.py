@@ -23,6 +23,16 @@ def squared_error(prediction: Tensor, y: Tensor, reduction: str = "none") -> Ten
     return F.mse_loss(prediction, y.view_as(prediction), reduction=reduction)
 
 
+def absolute_error(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return the absolute error of every output."""
+    return F.l1_loss(prediction, y.view_as(prediction), reduction="none")
+
+
+def huber(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return half the squared error of every output up to an error of 1, and linear beyond."""
+    return F.huber_loss(prediction, y.view_as(prediction), reduction="none")
+
+
 def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     """Return minus the log-probability of every true class, given logits."""
     classes = prediction.shape[-1]
@@ -88,6 +98,8 @@ LOSSES: Registry[Score] = Registry(
     "loss",
     {
         "mse": Score("mse", "values", squared_error, mean=partial(squared_error, reduction="mean")),
+        "mae": Score("mae", "values", absolute_error),
+        "huber": Score("huber", "values", huber),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
         "bce": Score("bce", "binary", binary_cross_entropy),
     },

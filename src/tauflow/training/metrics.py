@@ -6,21 +6,16 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
-from .losses import binary_cross_entropy, cross_entropy, squared_error
+from .asked import AnyScore, score_asked
+from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
 from .ranks import Ranks
 from .score import Score
-
-
-def absolute_error(prediction: Tensor, y: Tensor) -> Tensor:
-    """Return the absolute error of every output."""
-    return F.l1_loss(prediction, y.view_as(prediction), reduction="none")
 
 
 def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
@@ -111,6 +106,7 @@ METRICS: Registry[Score] = Registry(
     {
         "mse": Score("mse", "values", squared_error),
         "mae": Score("mae", "values", absolute_error),
+        "huber": Score("huber", "values", huber),
         "accuracy": Score("accuracy", "classes", correct_class, higher_is_better=True),
         "binary_accuracy": Score("binary_accuracy", "binary", correct_side, higher_is_better=True),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
@@ -152,7 +148,9 @@ def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
     return prediction
 
 
-def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: int = 512) -> float:
+def evaluate(
+    model: nn.Module, data: SequenceBatch, *, metric: AnyScore, batch_size: int = 512
+) -> float:
     """Return a metric over a whole split, in evaluation mode.
 
     The value is that of all valid entries of the split, whatever the batch size. Every module is in
@@ -161,13 +159,17 @@ def evaluate(model: nn.Module, data: SequenceBatch, *, metric: str, batch_size: 
     Args:
         model: called as ``prediction, state = model(x, dt=..., mask=...)``.
         data: the split.
-        metric: a name in :data:`METRICS`.
+        metric: a name in :data:`METRICS`, a :class:`Score`, or a function of predictions and
+            targets, as :func:`tauflow.training.train` takes it.
         batch_size: sequences per forward pass.
 
     Raises:
         DataError: the split is empty, or no entry of it is valid.
     """
-    return evaluate_all(model, data, metrics=[metric], batch_size=batch_size)[metric]
+    (value,) = evaluate_all(
+        model, data, metrics=[score_asked("metric", metric, METRICS)], batch_size=batch_size
+    )
+    return value
 
 
 @contextmanager
@@ -187,30 +189,34 @@ def evaluate_all(
     model: nn.Module,
     data: SequenceBatch,
     *,
-    metrics: Sequence[str],
+    metrics: Sequence[Score],
     batch_size: int = 512,
     ranks: Ranks | None = None,
-) -> dict[str, float]:
+    device: torch.device | None = None,
+) -> list[float]:
     """Return several metrics over a whole split, from one pass; see :func:`evaluate`.
 
     With the processes of a group each takes every so manyth batch, and all return the same.
+    Batches are moved to the device, if there is one.
     """
     ranks = ranks or Ranks()
-    tallies = {name: _Tally(METRICS[name]) for name in metrics}
+    tallies = [_Tally(metric) for metric in metrics]
 
     def look() -> None:
         for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
             batch = data[start : start + batch_size]
+            if device is not None:
+                batch = batch.to(device)
             prediction = predict(model, batch)
-            for tally in tallies.values():
+            for tally in tallies:
                 tally.add(prediction, batch)
 
     with evaluating(model):
         ranks.together(look)
     if ranks.several:
-        for tally in tallies.values():
+        for tally in tallies:
             tally.merge(ranks)
-    return {name: tally.value(len(data)) for name, tally in tallies.items()}
+    return [tally.value(len(data)) for tally in tallies]
 
 
 class _Tally:
@@ -225,7 +231,7 @@ class _Tally:
         """Take in a batch."""
         chosen, y = self.score.selected(prediction, batch)
         if self.score.whole is not None:
-            self.kept.append((chosen.flatten(0, -2), y.flatten()))
+            self.kept.append(self.score.rows(chosen, y))
             self.count += y.numel()
             return
         entries = self.score.entries(chosen, y)

@@ -1,59 +1,137 @@
 """What is checked before training begins: a model, data, a loss, a metric and a recipe that fit."""
 
+from dataclasses import dataclass
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
+from .asked import CALLABLE, AnyScore, score_asked
 from .losses import LOSSES, weighted
 from .metrics import METRICS
 from .optimization import l2_penalty
+from .ranks import Ranks
 from .recipe import Recipe
 from .score import Score
 
 Splits = dict[str, SequenceBatch | None]
 
 
-def loss_of(name: str, recipe: Recipe) -> Score:
-    """Return the loss of that name, with the class weights of the recipe."""
-    loss = LOSSES[name]
-    if recipe.class_weights is None:
-        return loss
-    return weighted(loss, recipe.class_weights, recipe.class_weight_mean or "weights")
+class Task(Protocol):
+    """Data with a card that names a loss and a metric, as :class:`tauflow.data.TaskData`."""
+
+    @property
+    def card(self) -> Any:
+        """Description, with names ``loss`` and ``metric``."""
+
+    @property
+    def train(self) -> SequenceBatch:
+        """Training part."""
+
+    @property
+    def valid(self) -> SequenceBatch | None:
+        """Validation part."""
+
+    @property
+    def test(self) -> SequenceBatch | None:
+        """Test part."""
 
 
-def check_training(
-    model: nn.Module, splits: Splits, *, loss: str, metric: str, recipe: Recipe
-) -> None:
+def is_task(train: object) -> bool:
+    """Whether this is a task, and no split of one."""
+    return isinstance(getattr(train, "train", None), SequenceBatch) and hasattr(train, "card")
+
+
+def splits_of(
+    train: SequenceBatch | Task, valid: SequenceBatch | None, test: SequenceBatch | None
+) -> tuple[Splits, Any]:
+    """Return the splits that were given, and the card of a task that holds them.
+
+    Raises:
+        ArgumentError: there are a task and another split.
+    """
+    if isinstance(train, SequenceBatch) or not is_task(train):
+        return {"train": train, "valid": valid, "test": test}, None  # type: ignore[dict-item]
+    if valid is not None or test is not None:
+        raise ArgumentError(
+            f"train is a {type(train).__name__}, which has its own validation and test parts. Give "
+            "it alone, or its parts one by one: train=data.train, valid=..."
+        )
+    return {"train": train.train, "valid": train.valid, "test": train.test}, train.card
+
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a training minimises and what it reports.
+
+    Args:
+        loss: with the class weights of the recipe.
+        metric: is reported.
+        criterion: chooses the best epoch; the metric, if the recipe names no other.
+        names: what the file of a run calls the loss and the metric.
+    """
+
+    loss: Score
+    metric: Score
+    criterion: Score
+    names: dict[str, str]
+
+    @classmethod
+    def asked(
+        cls, loss: AnyScore, metric: AnyScore, recipe: Recipe, train: SequenceBatch
+    ) -> "Measures":
+        """Return those that were given; of ``"auto"`` those that suit the targets and the loss."""
+        if _is_auto(loss):
+            loss = "mse" if train.y.is_floating_point() else "cross_entropy"
+        found = score_asked("loss", loss, LOSSES)
+        if _is_auto(metric):
+            names = {"classes": "accuracy", "binary": "binary_accuracy"}
+            name = names.get(found.target, found.name)
+            metric = name if name in METRICS else found
+        reported = score_asked("metric", metric, METRICS)
+        criterion = METRICS[recipe.select_by] if recipe.select_by else reported
+        names = {"loss": _told(found), "metric": _told(reported)}
+        if recipe.class_weights is not None:
+            found = weighted(found, recipe.class_weights, recipe.class_weight_mean or "weights")
+        return cls(found, reported, criterion, names)
+
+
+def _is_auto(given: AnyScore) -> bool:
+    return isinstance(given, str) and given == AUTO
+
+
+def _told(score: Score) -> str:
+    known = [table[score.name] for table in (LOSSES, METRICS) if score.name in table]
+    return score.name if score in known else f"{CALLABLE}{score.name}"
+
+
+def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe: Recipe) -> None:
     """Refuse what would fail only after some time, or mean nothing.
 
     Args:
         model: to be trained.
         splits: ``"train"``, ``"valid"`` and ``"test"``.
-        loss: name of the loss.
-        metric: name of the metric.
+        measures: what is minimised and reported.
         recipe: the protocol.
 
     Raises:
-        DtypeError: the model, a split, the loss or the metric is another kind of thing.
         ArgumentError: arguments contradict each other.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
     """
-    _check_types(model, splits, loss=loss, metric=metric)
-    if not isinstance(recipe, Recipe):
-        raise ArgumentError(
-            f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
-            "Recipe.from_dict(...)."
-        )
     for name, data in splits.items():
         if data is None:
             continue
         if len(data) == 0:
             raise DataError(f"the {name} split has no sequences. Pass None, or load its data.")
         _check_inputs(name, data)
-        chosen = METRICS[recipe.select_by or metric] if name == "valid" else METRICS[metric]
-        for score in [loss_of(loss, recipe)] if name == "train" else [METRICS[metric], chosen]:
+        chosen = measures.criterion if name == "valid" else measures.metric
+        for score in [measures.loss] if name == "train" else [measures.metric, chosen]:
             score.check_targets(name, data)
     train = splits["train"]
     if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
@@ -72,23 +150,65 @@ def check_training(
         l2_penalty(model)
 
 
-def _check_types(model: nn.Module, splits: Splits, *, loss: str, metric: str) -> None:
+def check_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None:
+    """Refuse a model, a split or a recipe that is another kind of thing.
+
+    Raises:
+        DtypeError, ArgumentError: one is.
+    """
     if not isinstance(model, nn.Module):
         raise DtypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     for name, data in splits.items():
         if (data is None and name != "train") or isinstance(data, SequenceBatch):
             continue
-        advice = "Put all its sequences into one, SequenceBatch(x, y, dt=...): the recipe batches."
-        if isinstance(getattr(data, name, None), SequenceBatch):
-            advice = f"Pass {name}=data.{name}."
-        raise DtypeError(f"{name} must be a SequenceBatch, got {type(data).__name__}. {advice}")
-    for role, value, known in (("loss", loss, LOSSES), ("metric", metric, METRICS)):
-        if not isinstance(value, str):
-            plural = "LOSSES" if role == "loss" else "METRICS"
-            raise DtypeError(
-                f"{role} must be a name, one of {', '.join(known)}, got {type(value).__name__}. "
-                f"Give yours a name with tauflow.training.{plural}.add(name, Score(...))."
-            )
+        raise DtypeError(
+            f"{name} must be a SequenceBatch, got {type(data).__name__}. Put all its sequences "
+            "into one, SequenceBatch(x, y, dt=...): the recipe batches."
+        )
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise ArgumentError(
+            f"recipe must be a Recipe, got {type(recipe).__name__}. Make one with Recipe(...) or "
+            "Recipe.from_dict(...)."
+        )
+
+
+def check_shared_loss(
+    measures: Measures, train: SequenceBatch, recipe: Recipe, ranks: Ranks
+) -> None:
+    """Refuse a loss that processes cannot share, as it may be no mean over entries.
+
+    Raises:
+        ArgumentError: there are several processes and such a loss.
+    """
+    by_sum = recipe.class_weights and recipe.class_weight_mean != "entries"
+    if ranks.several and (by_sum or train.weight is not None):
+        raise ArgumentError(
+            "several processes share a batch's loss by its entries, and weights, of classes or of "
+            "sequences, divide it by their sum. Set class_weight_mean='entries' and leave out the "
+            "weights of sequences, or train in one process."
+        )
+    if ranks.several and measures.loss.compare is None:
+        raise ArgumentError(
+            f"several processes share a batch's loss by its entries, and {measures.loss.name} may "
+            "be no mean over them. Give a Score with a compare, one number per entry, or train in "
+            "one process."
+        )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return a device that tensors can be put on.
+
+    Raises:
+        ArgumentError: there is no such device here.
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ArgumentError(
+            f"device={device!r} cannot be used here: {reason.rstrip('.')}. Choose another, such as "
+            "'cpu'."
+        ) from error
 
 
 def _check_inputs(name: str, data: SequenceBatch) -> None:

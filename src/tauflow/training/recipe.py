@@ -55,6 +55,8 @@ class Recipe:
         select: ``"best"``: the weights with the best validation metric, the earliest if several
             tie; ``"last"``: those after the last epoch.
         select_by: name of the metric that is to be best; by default the reported one.
+        patience: epochs without a better score after which training stops early; those of the
+            stages of a curriculum do not count. Needs ``select="best"``.
         score_last_epoch: whether the weights after the last epoch may be selected. ``False``
             reproduces scripts that evaluate at the start of an epoch.
         on_divergence: what to do when the loss, a score or a parameter is no longer finite:
@@ -92,6 +94,7 @@ class Recipe:
     score_last_epoch: bool = True
     on_divergence: str = "raise"
     eval_batch_size: int = 512
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -117,6 +120,8 @@ class Recipe:
         at_least(1, epochs=self.epochs)
         at_least(1, batch_size=self.batch_size)
         at_least(1, eval_batch_size=self.eval_batch_size)
+        if self.patience is not None:
+            at_least(1, patience=self.patience)
         _number("lr", self.lr, above=0.0)
         ranges: dict[str, dict[str, float]] = {
             "weight_decay": {"low": 0.0},
@@ -189,6 +194,8 @@ class Recipe:
     def _check_selection(self) -> None:
         if self.on_divergence == "stop" and self.select == "last":
             raise ArgumentError("on_divergence='stop' keeps the best epoch; set select='best'.")
+        if self.patience is not None and self.select == "last":
+            raise ArgumentError("patience waits for a better score; set select='best'.")
         if self.select_by is not None and self.select == "last":
             raise ArgumentError("select='last' selects by no metric; leave select_by out.")
         if not self.score_last_epoch and (self.select == "last" or self.epochs < 2):

@@ -15,6 +15,7 @@ from tauflow.lock import locked
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import PARTIAL, hash_tensors, naming, write_atomically
 
+from .asked import CALLABLE
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from .recipe import Recipe
 
@@ -155,6 +156,8 @@ class RunDirectory:
             for key in sorted(flat_found.keys() | now.keys())
             if flat_found.get(key) != now.get(key)
         ]
+        for role in ("loss", "metric"):
+            self._ask_for_callable(role, flat_found.get(role), now.get(role))
         if differences:
             raise CheckpointError(
                 f"{self.path} holds another run: {'; '.join(differences)}. Call train() as that "
@@ -162,6 +165,15 @@ class RunDirectory:
                 "choose another directory."
             )
         return changes
+
+    def _ask_for_callable(self, role: str, found: object, now: object) -> None:
+        """Refuse to go on without the loss or metric of the run, if that is one without a name."""
+        if isinstance(found, str) and found.startswith(CALLABLE) and found != now:
+            raise CheckpointError(
+                f"{self.path} holds a run whose {role} no file can hold: "
+                f"{found.removeprefix(CALLABLE)}. Pass it again, train(..., {role}=...); this call "
+                f"has {str(now).removeprefix(CALLABLE)}."
+            )
 
 
 def fingerprint(

@@ -21,7 +21,8 @@ class Score:
     Args:
         name: what it is called.
         target: what targets are: ``"values"``, floating point, one per output; ``"classes"``,
-            integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit.
+            integers below the number of outputs; ``"binary"``, 0 to 1, for a single logit;
+            ``"any"``, whatever ``whole`` can make something of.
         compare: maps predictions (..., O) and targets that fit them to one number per entry.
         higher_is_better: whether a larger score is a better one.
         mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
@@ -29,7 +30,8 @@ class Score:
             loss; by default 1.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
-            targets that are classes.
+            targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
+            floating-point ones of single outputs (N, 1).
 
     Raises:
         ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
@@ -75,7 +77,7 @@ class Score:
         if weight is not None or self.counts is not None:
             return self._weighted_mean(prediction, y, weight)
         if self.whole is not None:
-            return self.whole(prediction.flatten(0, -2), y.flatten())
+            return self.whole(*self.rows(prediction, y))
         if self.mean is not None:
             return self.mean(prediction, y)
         return self.entries(prediction, y).mean()
@@ -99,6 +101,14 @@ class Score:
         if self.compare is None:
             raise ArgumentError(f"{self.name} has no number per entry; it is one of all of them.")
         return self.compare(prediction, y)
+
+    def rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return predictions (N, O) and as many targets, given what :meth:`selected` returns."""
+        if self.target != "any":
+            return prediction.flatten(0, -2), y.flatten()
+        y = y.flatten(0, max(0, prediction.ndim - 2))
+        single = prediction.shape[-1] == 1 and y.ndim == 1 and y.is_floating_point()
+        return prediction.flatten(0, -2), y.unsqueeze(-1) if single else y
 
     def count(self, batch: SequenceBatch, *, per_step: bool) -> int:
         """Return how many targets of a batch count, with one prediction per step or sequence."""
@@ -163,6 +173,8 @@ class Score:
             raise shape_error(
                 self.name, "prediction", prediction, "a single output", "Use output_size=1."
             )
+        if self.target == "any" and batch.y.shape[: len(expected_axes)] == expected_axes:
+            return
         fits = batch.y.shape == prediction.shape[:-1] and (
             self.target == "classes" or prediction.shape[-1] == 1
         )

@@ -1,37 +1,56 @@
-"""Which weights a training returns."""
+"""Which weights a training returns, and when it has seen enough."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from .metrics import METRICS
 from .recipe import Recipe
+from .score import Score
 
 
 class Selection:
-    """The weights that training will return: the best so far, or those of the last epoch."""
+    """The weights that training will return: the best so far, or those of the last epoch.
 
-    def __init__(self, metric: str, recipe: Recipe) -> None:
-        self.higher_is_better = METRICS[recipe.select_by or metric].higher_is_better
-        self.metric, self.recipe = metric, recipe
+    Args:
+        criterion: of what the best is chosen.
+        recipe: whether, and from which epochs.
+    """
+
+    def __init__(self, criterion: Score, recipe: Recipe) -> None:
+        self.higher_is_better = criterion.higher_is_better
+        self.recipe = recipe
         self.epoch: int | None = None
         self.value: float | None = None
         self.weights: dict[str, Tensor] | None = None
 
-    def consider(self, row: dict[str, Any], model: nn.Module) -> None:
-        """Keep a copy of the weights after an epoch if they are the best so far."""
-        if self.recipe.select == "last":
-            return
-        if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
-            return
+    def score(self, row: dict[str, Any]) -> float | None:
+        """Return the score of an epoch, given its row of the history."""
         value: float | None = row["criterion" if self.recipe.select_by else "valid"]
+        return value
+
+    def consider(self, row: dict[str, Any], model: nn.Module) -> bool:
+        """Keep a copy of the weights after an epoch if they are the best so far; return whether."""
+        if self.recipe.select == "last":
+            return False
+        if row["epoch"] == self.recipe.epochs and not self.recipe.score_last_epoch:
+            return False
+        value = self.score(row)
         if value is None:
-            return
-        if self.value is None or (
+            return False
+        better = self.value is None or (
             value > self.value if self.higher_is_better else value < self.value
-        ):
+        )
+        if better:
             self.epoch, self.value = row["epoch"], value
             self.weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        return better
+
+    def has_waited(self, epochs: int) -> bool:
+        """Whether so many epochs are enough, as the recipe's patience has run out."""
+        if self.recipe.patience is None or self.epoch is None:
+            return False
+        stages = len(self.recipe.curriculum or ()) * (self.recipe.curriculum_epochs or 0)
+        return epochs - max(self.epoch, stages) >= self.recipe.patience
 
     def restore(self, model: nn.Module) -> None:
         """Put the selected weights into the model."""

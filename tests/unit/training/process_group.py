@@ -24,7 +24,7 @@ def data(count, classes=False):
     return SequenceBatch(x, torch.tanh(x.cumsum(1)[..., :1]), dt=dt, mask=mask)
 
 
-def trained(name, run_dir=None, *, resume=False, after_epoch=None, classes=False, **recipe):
+def trained(name, run_dir=None, *, resume=False, callbacks=(), classes=False, **recipe):
     torch.manual_seed(RANK)  # the first process's weights are everybody's
     if RANK == 0 or WORLD == 1:
         torch.manual_seed(0)
@@ -43,7 +43,7 @@ def trained(name, run_dir=None, *, resume=False, after_epoch=None, classes=False
         run_dir=run_dir,
         resume=resume,
         progress=False,
-        after_epoch=after_epoch,
+        callbacks=callbacks,
     )
     history = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
     weights = {k: v.tolist() for k, v in model.state_dict().items()}
@@ -71,7 +71,7 @@ def areas():
 def resumed():
     whole = trained("gru", FOLDER / "whole")
     try:
-        trained("gru", FOLDER / "cut", after_epoch=stop_after_two)
+        trained("gru", FOLDER / "cut", callbacks=[stop_after_two])
     except (Stop, tauflow.errors.RankError) as error:
         ended = type(error).__name__
     return {

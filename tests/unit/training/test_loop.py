@@ -302,7 +302,9 @@ def test_a_loss_that_is_not_finite_names_the_place_and_keeps_the_history(tmp_pat
     data = numbered(6)
     recipe = Recipe(epochs=9, batch_size=3)
     with pytest.raises(
-        NonFiniteError, match=r"loss is nan at epoch 2, step 3, .* parameters: none"
+        NonFiniteError,
+        match=r"loss is nan at epoch 2, step 3, batch 1 of sequences (\d, ){3}with .* parameters: "
+        r"none; .* largest finite value of a parameter is 0\.\d+, in [wb]\. ",
     ):
         fit(Exploding(), recipe=recipe, train=data, valid=data, test=None, run_dir=tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -319,7 +321,7 @@ class BadGradient(Affine):
 def test_bad_gradients_and_parameters_are_named():
     data = numbered(6)
     changes = {"train": data, "valid": None, "test": None}
-    named = r"parameters: w; gradients of the last update: w\. Lower lr"
+    named = r"parameters: w; gradients of the last update: w\. The largest .*, in b\. Lower lr"
     with pytest.raises(NonFiniteError, match=r"loss is nan at epoch 1, step 2.*" + named):
         fit(BadGradient(), recipe=Recipe(epochs=2, batch_size=3, select="last"), **changes)
     with pytest.raises(NonFiniteError, match=r"parameters are not finite after epoch 1.*" + named):

@@ -45,7 +45,7 @@ def test_a_second_training_in_a_directory_is_refused_and_nothing_is_mixed(
             fit(tmp_path / "run", resume=resume)
         refused.append(row["epoch"])
 
-    fit(tmp_path / "run", after_epoch=begin_another)
+    fit(tmp_path / "run", callbacks=[begin_another])
     fit(tmp_path / "alone")
     assert refused == [1, 2, 3]
     assert lines(tmp_path / "run") == lines(tmp_path / "alone")

@@ -7,8 +7,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import DatasetCard, TaskData
-from tauflow.errors import DtypeError
-from tauflow.training import Recipe, train
+from tauflow.errors import ArgumentError, DtypeError
+from tauflow.training import Callback, Recipe, train
 
 DATA = SequenceBatch(torch.ones(4, 3, 1), torch.ones(4, 3, 1))
 LOADER = DataLoader(TensorDataset(DATA.x, DATA.y))
@@ -38,13 +38,10 @@ def fit(**changes):
         ({"train": None}, "^train must be a SequenceBatch, got NoneType"),
         ({"valid": LOADER}, "^valid must be a SequenceBatch, got DataLoader"),
         ({"test": (DATA.x, DATA.y)}, "^test must be a SequenceBatch, got tuple"),
-        ({"train": TaskData(CARD, DATA, None, DATA)}, "got TaskData. Pass train=data.train"),
-        (
-            {"loss": torch.nn.functional.mse_loss},
-            r"^loss must be a name, one of .*mse.*, got function\. Give yours a name with "
-            r"tauflow\.training\.LOSSES\.add\(name, Score\(\.\.\.\)\)",
-        ),
-        ({"metric": torch.nn.MSELoss()}, "^metric must be a name, .* got MSELoss.*METRICS.add"),
+        ({"loss": torch.nn.MSELoss}, "^loss must .* got the class MSELoss. .*: MSELoss()"),
+        ({"metric": 3}, "^metric must be a name .one of .*mse.*, a Score or a function .* got int"),
+        ({"callbacks": ["csv"]}, "^callbacks must be objects of .*Callback, .* got str"),
+        ({"callbacks": [Callback]}, "^callbacks must be objects .* got Callback, a class"),
         ({"model": lambda x: x}, "^model must be a torch.nn.Module, got function"),
     ],
 )
@@ -52,3 +49,16 @@ def test_a_wrong_kind_of_argument_is_refused(changes, match):
     with pytest.raises(DtypeError, match=match) as caught:
         fit(**changes)
     assert isinstance(caught.value, TypeError)
+
+
+def test_a_task_gives_its_parts_and_its_card():
+    task = TaskData(CARD, DATA, DATA, DATA)
+    given = {"train": task, "loss": "auto", "metric": "auto", "recipe": Recipe(epochs=1)}
+    assert fit(**given).test is not None
+    with pytest.raises(ArgumentError, match="train is a TaskData, which has its own validation"):
+        fit(**given, valid=DATA)
+
+
+def test_a_device_that_is_not_here_is_refused():
+    with pytest.raises(ArgumentError, match=r"^device='nowhere' cannot be used here: .* 'cpu'"):
+        fit(device="nowhere")

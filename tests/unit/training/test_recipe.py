@@ -102,6 +102,8 @@ def test_unknown_keys_are_refused_with_the_nearest_known_one():
             ArgumentError,
             "leaves no epoch to select with select='best' and epochs=1",
         ),
+        ({"patience": 0}, ArgumentError, "patience must be at least 1, got 0"),
+        ({"patience": 3, "select": "last"}, ArgumentError, "patience waits for a better score"),
         ({"score_last_epoch": False, "select": "last"}, ArgumentError, "select='last'"),
     ],
 )

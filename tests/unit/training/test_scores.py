@@ -13,6 +13,7 @@ B, T, C = 6, 5, 3
 TARGETS = {
     "mse": "values",
     "mae": "values",
+    "huber": "values",
     "cross_entropy": "classes",
     "accuracy": "classes",
     "bce": "binary",
@@ -54,6 +55,9 @@ def by_sklearn(name, prediction, y):
         return sk.mean_squared_error(y, prediction)
     if name == "mae":
         return sk.mean_absolute_error(y, prediction)
+    if name == "huber":
+        error = np.abs(y - prediction)
+        return np.where(error < 1, error**2 / 2, error - 0.5).mean()
     if name == "accuracy":
         return sk.accuracy_score(y, prediction.argmax(-1))
     if name == "binary_accuracy":

@@ -71,8 +71,8 @@ def test_one_pass_gives_several_metrics():
     prediction, _, y = example(6, binary=False)
     data = SequenceBatch(prediction[:, None], y)
     names = ["auroc", "cross_entropy", "accuracy"]
-    together = evaluate_all(Answer(), data, metrics=names, batch_size=7)
-    assert together == {name: evaluate(Answer(), data, metric=name) for name in names}
+    together = evaluate_all(Answer(), data, metrics=[METRICS[n] for n in names], batch_size=7)
+    assert together == [evaluate(Answer(), data, metric=name) for name in names]
 
 
 def test_f1_without_positives_is_zero():

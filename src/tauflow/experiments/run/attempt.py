@@ -38,7 +38,7 @@ def attempt(
     started = now()
     if deadline is not None and deadline.passed(ahead):
         return RunRecord(**identity(job, started), status=STOPPED)
-    check = None if deadline is None else partial(deadline.check, epochs=job.recipe.epochs)
+    checks = [] if deadline is None else [partial(deadline.check, epochs=job.recipe.epochs)]
     run_dir = job.directory(places.runs)
     trouble = run_dir / "error.txt"
     with _marked(run_dir, token):
@@ -46,7 +46,7 @@ def attempt(
             data = load_part(job.part, places.data)
             take_over_shorter(job, data, places.runs)
             record, _ = execute(
-                job, data, run_dir=run_dir, resume=True, progress=False, after_epoch=check
+                job, data, run_dir=run_dir, resume=True, progress=False, callbacks=checks
             )
         except TimeUp:
             return RunRecord(**identity(job, started), status=STOPPED)

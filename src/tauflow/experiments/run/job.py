@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
@@ -19,6 +19,7 @@ from tauflow.experiments.spec.experiment import Experiment, Part, Row, Setting
 from tauflow.models import AbstractWholeModel, SequenceModel
 from tauflow.models.specified import ModelSpec, build_model
 from tauflow.tensorfile import write_atomically
+from tauflow.training.callbacks import AnyCallback
 from tauflow.training.loop import train
 from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
@@ -187,7 +188,8 @@ def execute(
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
-    after_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+    callbacks: Iterable[AnyCallback] = (),
+    device: str | None = None,
 ) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
@@ -197,7 +199,8 @@ def execute(
         run_dir: where checkpoints, log and record go; nothing is written without it.
         resume: whether to continue from a checkpoint in ``run_dir``.
         progress: whether to draw a bar; by default on a terminal only.
-        after_epoch: called after every epoch, see :func:`tauflow.training.train`.
+        callbacks: told how it goes, see :func:`tauflow.training.train`.
+        device: where to train; by default the CPU.
 
     Returns:
         The record and the model, which holds the selected weights.
@@ -217,7 +220,8 @@ def execute(
         run_dir=run_dir,
         resume=resume,
         progress=progress,
-        after_epoch=after_epoch,
+        callbacks=callbacks,
+        device=device,
     )
     record = RunRecord(
         **identity(job, started),

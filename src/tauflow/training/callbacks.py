@@ -1,0 +1,128 @@
+"""What looks on while a model is trained, and may end it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from torch import nn
+
+from tauflow.errors import DtypeError
+
+from .ranks import Ranks
+from .recipe import Recipe
+
+
+class Training(Protocol):
+    """What a callback sees of a training; it changes nothing but by :meth:`stop`.
+
+    Args:
+        model: in training mode at a batch; what it holds is not the best so far, but the latest.
+        recipe: the protocol.
+        seed: of the order and of the model's random numbers.
+        epoch: the epoch under way, or just finished, counted from 1; 0 before the first.
+        step: finished steps, over all epochs.
+        lr: of the last step.
+        batch_loss: of the last step.
+        history: one dict per finished epoch, see :class:`tauflow.training.TrainingResult`.
+    """
+
+    model: nn.Module
+    recipe: Recipe
+    seed: int
+    epoch: int
+    step: int
+    lr: float
+    batch_loss: float
+    history: list[dict[str, Any]]
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The selected epoch so far, if the recipe selects one."""
+
+    def stop(self) -> None:
+        """Let the epoch under way be the last; the result is then that of the epochs so far."""
+
+
+class Callback:
+    """Something that is told how a training goes: override what you want to hear of.
+
+    In a process group only the first process is told. An exception that a method raises ends the
+    training at once, as an interrupt would; a run with a ``run_dir`` can be resumed, and is
+    resumed without what callbacks keep to themselves.
+    """
+
+    def on_start(self, training: Training) -> None:
+        """Hear that training begins, or goes on, where ``training.epoch`` says."""
+
+    def on_batch(self, training: Training) -> None:
+        """Hear that a step was taken."""
+
+    def on_improved(self, training: Training) -> None:
+        """Hear that the epoch just saved is the best so far; before :meth:`on_epoch`."""
+
+    def on_epoch(self, training: Training) -> None:
+        """Hear that an epoch is over, scored and, with a ``run_dir``, saved."""
+
+    def on_end(self, training: Training) -> None:
+        """Hear that training has ended, be it by an exception: the place to close files."""
+
+
+AnyCallback: TypeAlias = Callback | Callable[[Mapping[str, Any]], object]
+"""A callback, or a function that is called with the row of the history of every epoch."""
+
+
+class _EveryEpoch(Callback):
+    def __init__(self, function: Callable[[Mapping[str, Any]], object]) -> None:
+        self.function = function
+
+    def on_epoch(self, training: Training) -> None:
+        self.function(training.history[-1])
+
+
+_EVENTS = ("on_start", "on_batch", "on_improved", "on_epoch", "on_end")
+
+
+class Callbacks:
+    """All callbacks of a training, told by the first process.
+
+    Raises:
+        DtypeError: one is neither a :class:`Callback` nor a function.
+    """
+
+    def __init__(self, given: Iterable[AnyCallback], ranks: Ranks) -> None:
+        self.ranks = ranks
+        told = []
+        for one in given:
+            if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
+                got = one.__name__ if isinstance(one, type) else type(one).__name__
+                raise DtypeError(
+                    f"callbacks must be objects of tauflow.training.Callback, or functions of an "
+                    f"epoch's row, got {got}{', a class' if isinstance(one, type) else ''}."
+                )
+            told.append(one if isinstance(one, Callback) else _EveryEpoch(one))
+        self.listeners = {
+            event: [
+                one for one in told if getattr(type(one), event) is not getattr(Callback, event)
+            ]
+            for event in _EVENTS
+        }
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """What any of them wants to hear of."""
+        return tuple(event for event, listeners in self.listeners.items() if listeners)
+
+    def tell(self, event: str, training: Training) -> bool:
+        """Tell those that listen; return whether one of them, now or before, asked to stop."""
+        if not self.listeners[event]:
+            return False
+        return self.ranks.first_only(lambda: self._tell(event, training))
+
+    def end(self, training: Training) -> None:
+        """Tell of the end, in this process alone: another may have failed, and hear nothing."""
+        if self.ranks.writes:
+            self._tell("on_end", training)
+
+    def _tell(self, event: str, training: Training) -> bool:
+        for listener in self.listeners[event]:
+            getattr(listener, event)(training)
+        return bool(getattr(training, "stopping", False))

@@ -1,0 +1,147 @@
+"""Losses and metrics as PyTorch users have them: names, functions, modules, or nothing at all."""
+
+import pytest
+import torch
+from tiny_training_task import tiny_model, tiny_splits
+from torch import nn
+from torch.nn import functional as F
+
+from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError, CheckpointError
+from tauflow.training import Recipe, Score, evaluate, train
+
+RECIPE = Recipe(lr=0.02, epochs=2, batch_size=8)
+
+
+def splits(kind):
+    """The tiny task with targets of a kind, and a mask that leaves out the last steps of some."""
+    mask = torch.arange(5) < torch.tensor([[5], [3]])
+    found = {}
+    for name, data in tiny_splits().items():
+        y = data.y if kind == "values" else (data.y[..., 0] > 0)
+        y = {"values": y, "classes": y.long(), "binary": y.float()}[kind]
+        found[name] = SequenceBatch(data.x, y, mask=mask.repeat(len(data) // 2, 1))
+    return found
+
+
+def fit(kind, loss, *, run_dir=None, resume=False, **changes):
+    model = tiny_model(outputs=2 if kind == "classes" else 1, dropout=0.0)
+    given = {"recipe": RECIPE, "run_dir": run_dir, "resume": resume, **changes}
+    result = train(model, **splits(kind), loss=loss, **given)
+    return result, model.state_dict()
+
+
+def same(one, other):
+    assert one[1].keys() == other[1].keys()
+    assert all(torch.equal(one[1][k], other[1][k]) for k in one[1])
+    rows = [[{**row, "seconds": 0} for row in run[0].history] for run in (one, other)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "module", "function"),
+    [
+        ("classes", "cross_entropy", nn.CrossEntropyLoss(), F.cross_entropy),
+        ("values", "mse", nn.MSELoss(), F.mse_loss),
+        ("values", "mae", nn.L1Loss(), F.l1_loss),
+        ("values", "huber", nn.HuberLoss(), F.huber_loss),
+        ("binary", "bce", nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits),
+    ],
+)
+def test_a_loss_of_torch_is_the_named_one_bit_for_bit(kind, name, module, function):
+    named = fit(kind, name)
+    same(named, fit(kind, module))
+    same(named, fit(kind, function))
+
+
+def test_without_a_word_the_targets_choose():
+    same(fit("values", "auto"), fit("values", "mse", metric="mse"))
+    same(fit("classes", "auto"), fit("classes", "cross_entropy", metric="accuracy"))
+    same(fit("binary", "bce"), fit("binary", "bce", metric="binary_accuracy"))
+    same(fit("values", "huber"), fit("values", "huber", metric="huber"))
+
+
+def test_nothing_but_data_is_needed():
+    data = splits("values")["train"]
+    result = train(tiny_model(), train=data, recipe=Recipe(epochs=1, select="last"))
+    assert result.valid is None
+    default = train(tiny_model(), train=data[:2], callbacks=[lambda row: None])
+    assert (default.epochs, default.best_epoch) == (100, 100)
+
+
+def test_a_function_is_given_the_entries_that_count():
+    seen = []
+
+    def loss(prediction, y):
+        seen.append((tuple(prediction.shape), tuple(y.shape)))
+        return F.cross_entropy(prediction, y, label_smoothing=0.1)
+
+    with_function = fit("classes", loss, metric="accuracy")
+    assert seen[0] == ((32, 2), (32,))  # 8 sequences, of 5 and 3 steps in turns, shuffled or not
+    module = nn.CrossEntropyLoss(label_smoothing=0.1)
+    same(with_function, fit("classes", module, metric="accuracy"))
+
+
+def test_options_of_a_torch_loss_count():
+    plain, smoothed = (
+        fit("classes", nn.CrossEntropyLoss(label_smoothing=amount), metric="accuracy")[0]
+        for amount in (0.0, 0.5)
+    )
+    assert plain.history[0]["train_loss"] != smoothed.history[0]["train_loss"]
+
+
+def test_a_metric_may_be_a_function_of_the_whole_split():
+    def spread(prediction, y):
+        return (prediction - y).abs().max()
+
+    result, weights = fit("values", "mse", metric=spread)
+    data = splits("values")["test"]
+    model = tiny_model(dropout=0.0)
+    model.load_state_dict(weights)
+    prediction = model(data.x)[0]
+    expected = (prediction - data.y)[data.mask].abs().max().item()
+    assert result.test == pytest.approx(expected)
+    assert evaluate(model, data, metric=spread, batch_size=3) == result.test
+    best = min(row["valid"] for row in result.history)
+    assert result.valid == best
+
+
+def test_a_metric_that_grows_says_so():
+    def likeness(prediction, y):
+        return -F.mse_loss(prediction, y).item()
+
+    likeness.higher_is_better = True
+    result, _ = fit("values", "mse", metric=likeness, recipe=Recipe(lr=1.0, epochs=4, batch_size=8))
+    assert result.valid == max(row["valid"] for row in result.history)
+
+
+def test_a_loss_without_a_name_is_asked_for_again(tmp_path):
+    def own(prediction, y):
+        return F.smooth_l1_loss(prediction, y)
+
+    first = fit("values", own, run_dir=tmp_path)
+    assert "own" in (tmp_path / "run.json").read_text(encoding="utf-8")
+    with pytest.raises(
+        CheckpointError, match=r"whose loss no file can hold: .*own\. Pass it again, train\(\.\.\."
+    ):
+        fit("values", "mse", run_dir=tmp_path, resume=True)
+    same(first, fit("values", own, run_dir=tmp_path, resume=True))
+    module = nn.SmoothL1Loss(beta=0.5)
+    fit("values", module, run_dir=tmp_path / "module")
+    with pytest.raises(
+        CheckpointError, match=r"SmoothL1Loss\(beta=0\.5, .*; this call has .*=1\.0"
+    ):
+        fit("values", nn.SmoothL1Loss(), run_dir=tmp_path / "module", resume=True)
+
+
+def test_a_score_of_ones_own_needs_no_name():
+    cubic = Score("cubic", "values", lambda prediction, y: (prediction - y).abs() ** 3)
+    result, _ = fit("values", cubic, metric="mae")
+    assert result.history[-1]["train_loss"] != result.history[-1]["valid"]
+
+
+def test_what_is_no_number_is_refused():
+    with pytest.raises(ArgumentError, match=r"loss=.*returned a Tensor of shape \(\d+, 1\).*mean"):
+        fit("values", lambda prediction, y: (prediction - y) ** 2)
+    with pytest.raises(ArgumentError, match="returned a float, expected one number, a tensor"):
+        fit("values", lambda prediction, y: 1.0)
