@@ -27,6 +27,7 @@ class Checkpoint:
         best_epoch: the epoch with the best validation metric so far, if there is one.
         best_metric: the validation metric of that epoch.
         history: one dict per finished epoch.
+        averaged: the moving average of the weights, if there is one.
     """
 
     model: dict[str, Tensor]
@@ -37,6 +38,7 @@ class Checkpoint:
     best_epoch: int | None = None
     best_metric: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
+    averaged: dict[str, Tensor] = field(default_factory=dict)
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
@@ -61,6 +63,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         CheckpointError: the model's state dict holds something that is not a tensor.
     """
     tensors = {f"model.{name}": tensor for name, tensor in checkpoint.model.items()}
+    tensors |= {f"averaged.{name}": tensor for name, tensor in checkpoint.averaged.items()}
     tensors |= {f"rng.{device}": state for device, state in checkpoint.rng.items()}
     numbers: dict[str, dict[str, Any]] = {}
     for index, state in checkpoint.optimizer.items():
@@ -99,18 +102,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def _checkpoint(tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
     optimizer = {int(index): dict(state) for index, state in facts.pop("optimizer").items()}
-    model: dict[str, Tensor] = {}
-    rng: dict[str, Tensor] = {}
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "rng": {}, "averaged": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
         if part == "optimizer":
             index, _, name = name.partition(".")
             optimizer[int(index)][name] = tensor
-        elif part == "model":
-            model[name] = tensor
         else:
-            rng[name] = tensor
-    return Checkpoint(model=model, optimizer=optimizer, rng=rng, **facts)
+            parts[part][name] = tensor
+    return Checkpoint(optimizer=optimizer, **{**parts, **facts})
 
 
 def write_tensors(

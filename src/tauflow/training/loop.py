@@ -53,6 +53,7 @@ def train(
     recipe: Recipe | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
+    compile: bool = False,
     run_dir: Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -98,6 +99,7 @@ def train(
         seed: of the order and of the model's random numbers; 0 or larger.
         device: where to train, such as ``"cuda"``: the model is moved there, and every batch as its
             turn comes. Default: where model and data are.
+        compile: whether to compile the model in place first, as ``model.compile()`` does.
         run_dir: where to keep ``run.json``, ``log.jsonl``, ``last.safetensors`` and, if the recipe
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none. It may be given more
@@ -134,6 +136,8 @@ def train(
     to = None if device is None else usable_device(device)
     if to is not None:
         model.to(to)
+    if compile:
+        model.compile()
     told = Callbacks(callbacks, ranks)
     facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
     sizes = {name: None if split is None else len(split) for name, split in splits.items()}
@@ -166,6 +170,8 @@ def train(
             _epochs(run, splits, measures, directory, progress, told)
         finally:
             told.end(run)
+    if run.averaged is not None:
+        model.load_state_dict(run.averaged.module.state_dict())
     selection.restore(model)
     model.eval()
     best_epoch = selection.epoch or len(run.history)
@@ -199,7 +205,7 @@ def _epochs(
                 if recipe.on_divergence == "raise" or selection.epoch is None:
                     raise
                 return
-            improved = selection.consider(row, run.model)
+            improved = selection.consider(row, run.result)
             if directory is not None:
                 ranks.first_only(partial(directory.save, _snapshot(run)))
             show(row)
@@ -229,6 +235,7 @@ def _one_epoch(run: Run, splits: Splits, measures: Measures, told: Callbacks) ->
         row["criterion"] = chosen[0]
     row["seconds"] = time.perf_counter() - started
     run.history.append(row)
+    run.schedule.after_epoch(run.selection.score(row))
     return row
 
 
@@ -245,7 +252,7 @@ def _evaluate_split(
     unfinished = steps_of_epoch(run.recipe, run.epoch) is not None
     try:
         found = evaluate_all(
-            run.model,
+            run.result,
             data,
             metrics=metrics,
             batch_size=run.recipe.eval_batch_size,
@@ -281,8 +288,12 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
     """Raise ``ValueError`` for a state that belongs to tensors of other shapes."""
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            shape = () if name == "step" else parameter.shape
-            if isinstance(value, torch.Tensor) and value.shape != shape:
+            if not isinstance(value, torch.Tensor) or value.shape in ((), parameter.shape):
+                continue
+            # Adafactor keeps means over rows and over columns.
+            pairs = zip(value.shape, parameter.shape, strict=False)
+            means = value.ndim == parameter.ndim and all(n in (1, whole) for n, whole in pairs)
+            if name == "step" or not means:
                 raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
 
 
@@ -295,26 +306,30 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
     saved = ranks.first_only(directory.resume)
     if saved is None:
         return
-    groups = run.optimizer.state_dict()["param_groups"]
     try:
+        check_numbers(saved)
+        run.step, run.history = saved.step, saved.history
+        run.epoch = len(run.history)
+        run.start_optimizer()
+        groups = run.optimizer.state_dict()["param_groups"]
         run.model.load_state_dict(saved.model)
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
         _check_moments(run.optimizer)
+        if run.averaged is not None:
+            run.averaged.module.load_state_dict(saved.averaged)
+            run.averaged.n_averaged.fill_(run.step)
         ranks.restore_random_states(saved.rng, run.device)
-        check_numbers(saved)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint in {directory.path} does not fit this model: {error}. Restore it from "
             "a copy, or delete the directory and train anew."
         ) from error
-    run.step, run.history = saved.step, saved.history
-    run.epoch = len(run.history)
     selection.epoch, selection.value = saved.best_epoch, saved.best_metric
     if saved.best_epoch is not None:
         selection.weights = ranks.first_only(partial(directory.best_weights, saved.best_epoch))
     if run.history:
         # What was the last epoch, and perhaps left unscored, is not if there are more now.
-        selection.consider(run.history[-1], run.model)
+        selection.consider(run.history[-1], run.result)
         if selection.epoch != saved.best_epoch:
             ranks.first_only(partial(directory.overwrite, _snapshot(run)))
 
@@ -322,6 +337,7 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
 def _snapshot(run: Run) -> Checkpoint:
     return Checkpoint(
         model=run.model.state_dict(),
+        averaged={} if run.averaged is None else run.averaged.module.state_dict(),
         optimizer=run.optimizer.state_dict()["state"],
         rng=run.ranks.random_states(run.device),
         epoch=len(run.history),

@@ -11,25 +11,27 @@ from torch.utils.hooks import RemovableHandle
 from tauflow.errors import ArgumentError
 
 from .recipe import Recipe
+from .torch_names import OPTIMIZERS
 
 
 def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Build the optimizer of a recipe.
 
+    Raises:
+        ArgumentError: PyTorch refuses its options, or these parameters.
+
     Adam and RMSprop divide by ``sqrt(v) + eps``. TensorFlow's Adam adds eps before it corrects the
     bias of v, which differs only where gradients are of the size of eps.
     """
-    options: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
-    for theirs, value in (("betas", recipe.betas), ("alpha", recipe.rho), ("eps", recipe.eps)):
-        if value is not None:
-            options[theirs] = value
-    makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adam": torch.optim.Adam,
-        "adamw": torch.optim.AdamW,
-        "adamax": torch.optim.Adamax,
-        "rmsprop": torch.optim.RMSprop,
-    }
-    return makers[recipe.optimizer](parameters, **options)
+    options = {**recipe.optimizer_fields(), **(recipe.optimizer_options or {})}
+    make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[recipe.optimizer]
+    try:
+        return make(parameters, lr=recipe.lr, **options)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"optimizer={recipe.optimizer!r} does not take {options}: {error}. Give other "
+            "optimizer_options, or another optimizer."
+        ) from error
 
 
 def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> float:
@@ -47,7 +49,7 @@ def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> f
         epochs: float = epoch
     else:
         # Keras counts full batches here even where the last, partial batch is trained on too.
-        epochs = step / max(1, sequences // recipe.batch_size)
+        epochs = step / max(1, sequences // recipe.step_size)
     return max(recipe.min_lr or 0.0, recipe.lr * math.pow(recipe.decay, epochs))
 
 

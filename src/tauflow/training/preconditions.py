@@ -134,10 +134,10 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         for score in [measures.loss] if name == "train" else [measures.metric, chosen]:
             score.check_targets(name, data)
     train = splits["train"]
-    if train is not None and recipe.drop_last and len(train) < recipe.batch_size:
+    if train is not None and recipe.drop_last and len(train) < recipe.step_size:
         raise DataError(
             f"drop_last=True leaves no batch: there are {len(train)} training sequences and "
-            f"batch_size={recipe.batch_size}. Use smaller batches, or drop_last=False."
+            f"batch_size={recipe.step_size}. Use smaller batches, or drop_last=False."
         )
     if splits["valid"] is None and recipe.select == "best":
         raise ArgumentError(
@@ -175,17 +175,19 @@ def check_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None
 def check_shared_loss(
     measures: Measures, train: SequenceBatch, recipe: Recipe, ranks: Ranks
 ) -> None:
-    """Refuse a loss that processes cannot share, as it may be no mean over entries.
+    """Refuse a loss that parts of a batch cannot share, as it may be no mean over entries.
 
     Raises:
-        ArgumentError: there are several processes and such a loss.
+        ArgumentError: parts of a batch go to several processes, or one by one, with such a loss.
     """
+    parts = "several processes share" if ranks.several else "accumulate adds up"
+    shared = ranks.several or recipe.accumulate > 1
     by_sum = recipe.class_weights and recipe.class_weight_mean != "entries"
-    if ranks.several and (by_sum or train.weight is not None):
+    if shared and (by_sum or train.weight is not None):
         raise ArgumentError(
-            "several processes share a batch's loss by its entries, and weights, of classes or of "
-            "sequences, divide it by their sum. Set class_weight_mean='entries' and leave out the "
-            "weights of sequences, or train in one process."
+            f"{parts} a batch's loss by its entries, and weights, of classes or of sequences, "
+            "divide it by their sum. Set class_weight_mean='entries' and leave out the weights of "
+            "sequences, or train in one process with accumulate=1."
         )
     if ranks.several and measures.loss.compare is None:
         raise ArgumentError(

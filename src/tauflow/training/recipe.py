@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,25 @@ from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError, SpecificationError
 from tauflow.recorded import python_number
 from tauflow.registry import nearest
+
+from .torch_names import (
+    OPTIMIZERS,
+    SCHEDULERS,
+    check_options,
+    options_of,
+    plain_options,
+    scheduler_class,
+)
+
+AT_LENGTH = ("cosine", "one_cycle")
+"""Schedules that go over the whole training, and depend on how long it is."""
+_FLOORED = ("cosine", "plateau")
+RHO = {"rmsprop": "alpha", "adadelta": "rho"}
+"""What optimizers call the decay rate of their average of squares."""
+_OWN_WORDS = {
+    "one_cycle": {"max_lr", "total_steps", "epochs", "steps_per_epoch"},
+    "plateau": {"mode", "min_lr"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +39,24 @@ class Recipe:
     the recipe would ignore is refused, so that a recipe says what happens and nothing else.
 
     Args:
-        optimizer: ``"adam"``, ``"adamw"``, ``"adamax"`` or ``"rmsprop"``.
-        lr: base learning rate.
+        optimizer: a class of ``torch.optim``, in lower case: ``"adam"``, ``"adamw"``, ``"sgd"``,
+            ``"rmsprop"``, ``"nadam"``, ...
+        lr: base learning rate; the highest of ``"one_cycle"``.
         betas: decay rates of the two moments of the Adam family, each in [0, 1).
         eps: added to the denominator of the update. PyTorch and TensorFlow 1 use 1e-8, Keras 1e-7.
         rho: decay rate of RMSprop's average, in [0, 1). PyTorch uses 0.99, Keras 0.9.
         weight_decay: the optimizer's own decay: decoupled for AdamW, added to the gradient else.
         l2: factor of the sum of squares, added to the loss, of the tensors that the modules of the
             model list in ``l2_parameters()``.
-        schedule: ``"constant"`` or ``"exponential"``.
+        schedule: ``"constant"``; ``"exponential"``; ``"cosine"``, from lr down to ``min_lr`` over
+            all steps; ``"one_cycle"``, over all steps; ``"plateau"``, smaller when the validation
+            score stands still, at epochs; or a class of ``torch.optim.lr_scheduler`` by its name,
+            such as ``"StepLR"``, at epochs or steps as ``schedule_interval`` says.
         decay: factor on the learning rate per epoch, in (0, 1]; for ``"exponential"``.
         schedule_interval: ``"epoch"``: lr * decay^e in the e-th epoch, counted from 0. ``"step"``:
             lr * decay^(s / floor(n / batch_size)) at step s, counted from 0, with n training
-            sequences.
-        min_lr: floor of a decaying learning rate.
+            sequences. Of a class of PyTorch, when it takes a step.
+        min_lr: floor of a decaying learning rate, of ``"cosine"`` and of ``"plateau"``.
         clip: ``"none"``; ``"norm"``: the gradient as a whole; ``"per_tensor"``: the gradient of
             each parameter separately (``clipnorm`` in Keras), and of each tensor that a parameter
             packs, where its module says so (:func:`~tauflow.training.packed_parts`).
@@ -62,6 +85,17 @@ class Recipe:
         on_divergence: what to do when the loss, a score or a parameter is no longer finite:
             ``"raise"``, or ``"stop"`` and keep the best epoch so far, if there is one.
         eval_batch_size: sequences per step of an evaluation.
+        optimizer_options: further options of the optimizer, such as ``{"momentum": 0.9}`` of
+            ``"sgd"``.
+        schedule_options: options of ``"one_cycle"``, ``"plateau"`` or of the class of PyTorch.
+        warmup_steps: steps before lr is reached, in equal parts: lr (s + 1) / (warmup_steps + 1) at
+            step s, counted from 0. What follows every step begins after them.
+        accumulate: batches whose gradients make up one step, as one batch of ``batch_size *
+            accumulate`` sequences would, in less memory: each counts by its entries.
+        autocast: ``"bfloat16"`` lets PyTorch's autocast run the training's forward passes in mixed
+            precision; evaluation is in full precision.
+        ema: decay of an exponential moving average of the weights, taken at every step, in (0, 1);
+            the averaged weights are scored, selected and returned.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -95,17 +129,31 @@ class Recipe:
     on_divergence: str = "raise"
     eval_batch_size: int = 512
     patience: int | None = None
+    optimizer_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    schedule_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    warmup_steps: int = 0
+    accumulate: int = 1
+    autocast: str | None = None
+    ema: float | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, python_number(getattr(self, field.name)))
+        for one in fields(self):
+            object.__setattr__(self, one.name, python_number(getattr(self, one.name)))
+        for name in ("optimizer_options", "schedule_options"):
+            object.__setattr__(self, name, plain_options(name, getattr(self, name)))
+        if isinstance(self.optimizer, str):
+            object.__setattr__(self, "optimizer", self.optimizer.lower())
         self._check_choices()
         self._check_numbers()
         self._check_pairs()
 
     def _check_choices(self) -> None:
-        one_of(("adam", "adamw", "adamax", "rmsprop"), optimizer=self.optimizer)
-        one_of(("constant", "exponential"), schedule=self.schedule)
+        one_of(OPTIMIZERS, optimizer=self.optimizer)
+        one_of(
+            ("constant", "exponential", *AT_LENGTH, "plateau", *SCHEDULERS), schedule=self.schedule
+        )
+        if self.autocast is not None:
+            one_of(("bfloat16",), autocast=self.autocast)
         one_of(("epoch", "step"), schedule_interval=self.schedule_interval)
         one_of(("none", "norm", "per_tensor"), clip=self.clip)
         one_of(("best", "last"), select=self.select)
@@ -120,6 +168,8 @@ class Recipe:
         at_least(1, epochs=self.epochs)
         at_least(1, batch_size=self.batch_size)
         at_least(1, eval_batch_size=self.eval_batch_size)
+        at_least(0, warmup_steps=self.warmup_steps)
+        at_least(1, accumulate=self.accumulate)
         if self.patience is not None:
             at_least(1, patience=self.patience)
         _number("lr", self.lr, above=0.0)
@@ -131,6 +181,7 @@ class Recipe:
             "decay": {"above": 0.0, "high": 1.0},
             "min_lr": {"low": 0.0, "high": self.lr},
             "clip_norm": {"above": 0.0},
+            "ema": {"above": 0.0, "below": 1.0},
         }
         for name, limits in ranges.items():
             if getattr(self, name) is not None:
@@ -162,19 +213,13 @@ class Recipe:
             at_least(1, curriculum_epochs=self.curriculum_epochs)
 
     def _check_pairs(self) -> None:
-        if self.betas is not None and self.optimizer == "rmsprop":
-            raise ArgumentError("betas belong to Adam, but optimizer='rmsprop'. Use rho instead.")
-        if self.rho is not None and self.optimizer != "rmsprop":
-            raise ArgumentError(
-                f"rho belongs to RMSprop, but optimizer={self.optimizer!r}. Use betas instead."
-            )
+        self._check_optimizer()
+        self._check_schedule()
         if (self.schedule == "exponential") != (self.decay is not None):
             raise ArgumentError(
                 f"schedule={self.schedule!r} contradicts decay={self.decay!r}. "
                 "Give a decay with schedule='exponential', and only then."
             )
-        if self.min_lr is not None and self.decay is None:
-            raise ArgumentError("min_lr is the floor of a decay; give a decay, or leave it out.")
         if self.class_weight_mean is not None and self.class_weights is None:
             raise ArgumentError(
                 "class_weight_mean needs class_weights; give them, or leave it out."
@@ -190,6 +235,59 @@ class Recipe:
                 "Give a clip_norm with clip='norm' or 'per_tensor', and only then."
             )
         self._check_selection()
+
+    def _check_optimizer(self) -> None:
+        kind = OPTIMIZERS[self.optimizer]
+        known = options_of(kind)
+        if self.betas is not None and "betas" not in known:
+            raise ArgumentError(
+                f"betas belong to Adam, but optimizer={self.optimizer!r}."
+                f"{' Use rho instead.' if self.optimizer in RHO else ' Leave them out.'}"
+            )
+        if self.rho is not None and self.optimizer not in RHO:
+            raise ArgumentError(
+                f"rho belongs to RMSprop, but optimizer={self.optimizer!r}. Use betas instead."
+            )
+        for name in ("eps", "weight_decay"):
+            if getattr(self, name) and name not in known:
+                raise ArgumentError(f"optimizer={self.optimizer!r} has no {name}; leave it out.")
+        check_options(
+            "optimizer", kind, self.optimizer_options or {}, given=set(self.optimizer_fields())
+        )
+
+    @property
+    def step_size(self) -> int:
+        """Sequences per step."""
+        return self.batch_size * self.accumulate
+
+    def steps_per_epoch(self, sequences: int) -> int:
+        """Return the steps of an epoch of so many training sequences."""
+        whole, rest = divmod(sequences, self.step_size)
+        return whole + bool(rest and not self.drop_last)
+
+    def optimizer_fields(self) -> dict[str, Any]:
+        """Return what the recipe's own fields say to the optimizer, in its words."""
+        known = options_of(OPTIMIZERS[self.optimizer])
+        said = {"betas": self.betas, "eps": self.eps, RHO.get(self.optimizer, ""): self.rho}
+        found = {name: value for name, value in said.items() if value is not None}
+        return found | ({"weight_decay": self.weight_decay} if "weight_decay" in known else {})
+
+    def _check_schedule(self) -> None:
+        if self.min_lr is not None and self.decay is None and self.schedule not in _FLOORED:
+            raise ArgumentError("min_lr is the floor of a decay; give a decay, or leave it out.")
+        if self.warmup_steps and self.schedule == "one_cycle":
+            raise ArgumentError("schedule='one_cycle' has its own warm-up; leave warmup_steps out.")
+        if self.schedule == "plateau" and self.select == "last":
+            raise ArgumentError("schedule='plateau' waits for a better score; set select='best'.")
+        if self.schedule == "plateau" and self.schedule_interval == "step":
+            raise ArgumentError("schedule='plateau' looks at scores, once an epoch.")
+        if self.schedule in ("constant", "exponential", "cosine"):
+            if self.schedule_options is not None:
+                raise ArgumentError(f"schedule={self.schedule!r} has no schedule_options.")
+            return
+        kind = scheduler_class(self.schedule)
+        given = _OWN_WORDS.get(self.schedule, set())
+        check_options("schedule", kind, self.schedule_options or {}, given=given)
 
     def _check_selection(self) -> None:
         if self.on_divergence == "stop" and self.select == "last":
@@ -212,7 +310,7 @@ class Recipe:
         Raises:
             SpecificationError: a key is not a field of the recipe.
         """
-        known = [field.name for field in fields(cls)]
+        known = [one.name for one in fields(cls)]
         for key in options:
             if key not in known:
                 raise SpecificationError(
@@ -227,8 +325,13 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
-        values = asdict(self)
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+        return {key: _listed(value) for key, value in asdict(self).items()}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _listed(one) for key, one in value.items()}
+    return [_listed(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _number(

@@ -1,13 +1,14 @@
 """A model being trained: what changes from step to step, and from epoch to epoch."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import NonFiniteError
@@ -18,13 +19,12 @@ from .optimization import (
     attach_constraints,
     clip_gradients,
     l2_penalty,
-    learning_rate,
     make_optimizer,
     packed_parts,
-    set_learning_rate,
 )
 from .ranks import Ranks
 from .recipe import Recipe
+from .schedule import Schedule
 from .score import Score
 from .selection import Selection
 from .shared_loss import loss_over_ranks, shared_loss
@@ -62,37 +62,50 @@ class Run:
         self.loss = shared_loss(model, loss, ranks)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed = packed_parts(model)
-        self._start_optimizer()
+        self.averaged: AveragedModel | None = None
+        if recipe.ema is not None:
+            self.averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema))
         self.epoch = self.step = 0
         self.lr, self.batch_loss = recipe.lr, math.nan
         self.history: list[dict[str, Any]] = []
         self.stopping = False
+        self.start_optimizer()
 
     @property
     def best_epoch(self) -> int | None:
         """The selected epoch so far."""
         return self.selection.epoch
 
+    @property
+    def result(self) -> nn.Module:
+        """What is scored and returned: the model, or the moving average of its weights."""
+        return self.model if self.averaged is None else self.averaged.module
+
     def stop(self) -> None:
         """Let the epoch under way be the last."""
         self.stopping = True
 
-    def _start_optimizer(self) -> None:
+    def start_optimizer(self) -> None:
+        """Take a new optimizer, at the learning rate that the epochs so far have led to."""
         self.optimizer = make_optimizer(self.recipe, self.parameters)
         attach_constraints(self.model, self.optimizer)
+        self.schedule = Schedule(
+            self.recipe,
+            self.optimizer,
+            sequences=len(self.data),
+            higher_is_better=self.selection.higher_is_better,
+        )
+        self.schedule.replay((row["step"], self.selection.score(row)) for row in self.history)
 
     def train_epoch(self, epoch: int, after_step: Callable[[], object]) -> float:
         """Take the steps of an epoch, counted from 1; return the mean loss over its entries."""
         self.epoch = epoch
         self.model.train()
         if starts_stage(self.recipe, epoch):
-            self._start_optimizer()
+            self.start_optimizer()
         total, count = 0.0, 0
         for number, rows in enumerate(self._rows(epoch), start=1):
-            self.lr = learning_rate(
-                self.recipe, epoch=epoch - 1, step=self.step, sequences=len(self.data)
-            )
-            set_learning_rate(self.optimizer, self.lr)
+            self.lr = self.schedule.prepare(epoch=epoch - 1, step=self.step)
             self.batch_loss, entries = self._take_step(rows, number)
             total += self.batch_loss * entries
             count += entries
@@ -101,21 +114,56 @@ class Run:
         return total / count
 
     def _take_step(self, rows: Tensor | slice, number: int) -> tuple[float, int]:
-        batch, counts = self._share(rows)
-        loss, value, entries = loss_over_ranks(
-            self.loss, batch, self.ranks, counts=counts, epoch=self.epoch - 1
-        )
-        if not math.isfinite(value):
-            at = self._where(self.step + 1, self._batch_words(rows, number))
-            raise NonFiniteError(f"the loss is {value} at {at}")
-        self.optimizer.zero_grad()
-        if self.recipe.l2 > 0:
-            loss = loss + self.recipe.l2 * l2_penalty(self.model)
-        loss.backward()
+        if self.recipe.accumulate == 1:
+            loss, value, entries = self._forward(rows, number)
+            self.optimizer.zero_grad()
+            if self.recipe.l2 > 0:
+                loss = loss + self.recipe.l2 * l2_penalty(self.model)
+            loss.backward()
+        else:
+            value, entries = self._accumulate(rows, number)
         clip_gradients(self.parameters, self.recipe, self.packed)
         self.optimizer.step()
         self.step += 1
+        self.schedule.after_step(self.step)
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.model)
         return value, entries
+
+    def _forward(self, rows: Tensor | slice, number: int) -> tuple[Tensor, float, int]:
+        batch, counts = self._share(rows)
+        with self._precision():
+            loss, value, entries = loss_over_ranks(
+                self.loss, batch, self.ranks, counts=counts, epoch=self.epoch - 1
+            )
+        if not math.isfinite(value):
+            at = self._where(self.step + 1, self._batch_words(rows, number))
+            raise NonFiniteError(f"the loss is {value} at {at}")
+        return loss, value, entries
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.recipe.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.recipe.autocast))
+
+    def _accumulate(self, rows: Tensor | slice, number: int) -> tuple[float, int]:
+        """Leave the gradient of a batch in the parameters, from parts that fit in memory.
+
+        The loss of the batch is a mean over its entries: each part's counts by how many it has.
+        """
+        total, count = 0.0, 0
+        for part in _split(rows, self.recipe.batch_size):
+            loss, value, entries = self._forward(part, number)
+            if not count:
+                self.optimizer.zero_grad()
+            (loss * entries).backward()
+            total, count = total + value * entries, count + entries
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad /= count
+        if self.recipe.l2 > 0:
+            (self.recipe.l2 * l2_penalty(self.model)).backward()
+        return total / count, count
 
     def _share(self, rows: Tensor | slice) -> tuple[SequenceBatch, bool]:
         """Return this process's share of a batch, and whether it counts."""
@@ -129,7 +177,7 @@ class Run:
 
     def _rows(self, epoch: int) -> Iterator[Tensor | slice]:
         """Yield which sequences make up each batch."""
-        sequences, size = len(self.data), self.recipe.batch_size
+        sequences, size = len(self.data), self.recipe.step_size
         stop = sequences - sequences % size if self.recipe.drop_last else sequences
         if not self.recipe.shuffle:
             for start in range(0, stop, size):
@@ -159,6 +207,12 @@ class Run:
             f"{_largest(named)}{long_gap_words(self.model, self.data)}"
             f"{_TRAINED if self.step else _UNTRAINED}"
         )
+
+
+def _split(rows: Tensor | slice, size: int) -> Sequence[Tensor | slice]:
+    if isinstance(rows, Tensor):
+        return torch.split(rows, size)
+    return [slice(k, min(k + size, rows.stop)) for k in range(rows.start, rows.stop, size)]
 
 
 _SHOWN = 6

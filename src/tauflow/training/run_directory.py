@@ -17,7 +17,7 @@ from tauflow.tensorfile import PARTIAL, hash_tensors, naming, write_atomically
 
 from .asked import CALLABLE
 from .checkpoint import Checkpoint, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from .recipe import Recipe
+from .recipe import AT_LENGTH, Recipe
 
 EPOCHS = "recipe.epochs"
 EVALUATION = "recipe.eval_batch_size"
@@ -126,7 +126,8 @@ class RunDirectory:
 
     def _write_best(self, checkpoint: Checkpoint) -> None:
         facts = {"epoch": checkpoint.epoch, "metric": checkpoint.best_metric}
-        write_tensors(self._best, "weights file", checkpoint.model, facts)
+        weights = checkpoint.averaged or checkpoint.model
+        write_tensors(self._best, "weights file", weights, facts)
 
     def _write_description(self) -> None:
         write_atomically(self._run, (json.dumps(self.description, indent=2) + "\n").encode())
@@ -147,7 +148,8 @@ class RunDirectory:
             flat_found[key] = defaults[key]  # the option is younger than the run
         epochs = flat_found.get(EPOCHS)
         allowed = [EVALUATION] if EVALUATION in now else []
-        if isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs:
+        fixed = now.get("recipe.schedule") in AT_LENGTH
+        if isinstance(epochs, int) and now.get(EPOCHS, 0) > epochs and not fixed:
             allowed.append(EPOCHS)
         changes = any(flat_found.get(key) != now[key] for key in allowed)
         flat_found |= {key: now[key] for key in allowed}

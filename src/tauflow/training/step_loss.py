@@ -2,6 +2,7 @@
 
 from types import MethodType
 
+import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
@@ -32,7 +33,7 @@ def training_loss(
     """
     own = getattr(model, "training_loss", None)
     if not isinstance(own, MethodType):  # a part that happens to be called so is no such method
-        prediction = predict(model, batch)
+        prediction = _in_full(predict(model, batch))
         return score(prediction, batch), score.count(batch, per_step=prediction.ndim == 3)
     compared = _Compared(score)
     loss = own(batch, compared, epoch=epoch)
@@ -45,6 +46,13 @@ def training_loss(
     return loss, compared.entries or len(batch)
 
 
+def _in_full(prediction: Tensor) -> Tensor:
+    """Return a prediction in single precision, if autocast made it in less."""
+    if torch.is_autocast_enabled(prediction.device.type) and prediction.dtype is torch.bfloat16:
+        return prediction.float()
+    return prediction
+
+
 class _Compared:
     """A score that remembers with how many targets it last compared predictions."""
 
@@ -54,4 +62,4 @@ class _Compared:
 
     def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
         self.entries = self.score.count(batch, per_step=prediction.ndim == 3)
-        return self.score(prediction, batch)
+        return self.score(_in_full(prediction), batch)

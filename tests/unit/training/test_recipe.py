@@ -32,7 +32,20 @@ WEIGHTED = Recipe(
 )
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), KERAS, WEIGHTED, Recipe(betas=(0.8, 0.99))])
+TORCHS = Recipe(
+    optimizer="SGD",
+    optimizer_options={"momentum": 0.9, "nesterov": True},
+    schedule="MultiStepLR",
+    schedule_options={"milestones": [2, 4], "gamma": np.float64(0.5)},
+    warmup_steps=3,
+    accumulate=2,
+    ema=0.99,
+    autocast="bfloat16",
+    patience=4,
+)
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), KERAS, WEIGHTED, TORCHS, Recipe(betas=(0.8, 0.99))])
 def test_a_recipe_survives_json(recipe):
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
 
@@ -51,7 +64,51 @@ def test_unknown_keys_are_refused_with_the_nearest_known_one():
     ("options", "error", "message"),
     [
         ({"optimizer": "adm"}, UnknownNameError, "Did you mean 'adam'"),
-        ({"schedule": "cosine"}, UnknownNameError, "schedule='cosine'"),
+        ({"schedule": "cosin"}, UnknownNameError, "Did you mean 'cosine'"),
+        ({"optimizer": "lbfgs"}, UnknownNameError, "optimizer='lbfgs' is unknown"),
+        ({"schedule": "LambdaLR"}, UnknownNameError, "schedule='LambdaLR' is unknown"),
+        (
+            {"optimizer": "sgd", "optimizer_options": {"momentun": 0.9}},
+            ArgumentError,
+            "optimizer_options: SGD has no option 'momentun'. Did you mean 'momentum'",
+        ),
+        (
+            {"optimizer_options": {"lr": 0.9}},
+            ArgumentError,
+            "optimizer_options: lr is said by the recipe itself",
+        ),
+        (
+            {"betas": (0.9, 0.9), "optimizer_options": {"betas": (0.8, 0.8)}},
+            ArgumentError,
+            "betas is said by the recipe itself",
+        ),
+        ({"optimizer_options": [1]}, ArgumentError, "optimizer_options must be a mapping"),
+        (
+            {"optimizer_options": {"amsgrad": {1}}},
+            ArgumentError,
+            "optimizer_options: amsgrad must be a number, a word, None or a list",
+        ),
+        ({"optimizer": "sgd", "eps": 1e-3}, ArgumentError, "optimizer='sgd' has no eps"),
+        ({"optimizer": "rprop", "weight_decay": 0.1}, ArgumentError, "has no weight_decay"),
+        ({"optimizer": "sgd", "betas": (0.9, 0.9)}, ArgumentError, "betas belong to Adam.*Leave"),
+        ({"schedule": "StepLR"}, ArgumentError, "StepLR needs the option 'step_size'. Give it in"),
+        (
+            {"schedule": "one_cycle", "schedule_options": {"total_steps": 3}},
+            ArgumentError,
+            "total_steps is said by the recipe itself",
+        ),
+        ({"schedule": "one_cycle", "warmup_steps": 3}, ArgumentError, "has its own warm-up"),
+        ({"schedule": "plateau", "select": "last"}, ArgumentError, "waits for a better score"),
+        (
+            {"schedule": "plateau", "schedule_interval": "step"},
+            ArgumentError,
+            "looks at scores, once an epoch",
+        ),
+        ({"schedule": "cosine", "schedule_options": {"a": 1}}, ArgumentError, "has no schedule_op"),
+        ({"warmup_steps": -1}, ArgumentError, "warmup_steps must be at least 0"),
+        ({"accumulate": 0}, ArgumentError, "accumulate must be at least 1"),
+        ({"ema": 1.0}, ArgumentError, "ema must be a finite number > 0 and < 1"),
+        ({"autocast": "float16"}, UnknownNameError, "autocast='float16' is unknown"),
         ({"schedule_interval": "batch"}, UnknownNameError, "schedule_interval='batch'"),
         ({"clip": "value"}, UnknownNameError, "clip='value'"),
         ({"select": "first"}, UnknownNameError, "select='first'"),

@@ -93,7 +93,8 @@ def trained_model(job: Job, data: TaskData, run_dir: Path) -> nn.Module | None:
     if job.recipe.select == "best" and best.is_file():
         weights, _ = read_tensors(best, "weights file")
     elif job.recipe.select == "last" and last.is_file():
-        weights = read_checkpoint(last).model
+        saved = read_checkpoint(last)
+        weights = saved.averaged or saved.model
     else:
         return None
     model = build_model(job.model, data.card)

@@ -12,6 +12,7 @@ from tauflow.models.specified import build_model
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import write_atomically
 from tauflow.training.checkpoint import read_checkpoint
+from tauflow.training.recipe import AT_LENGTH
 from tauflow.training.run_directory import fingerprint, owned
 
 from .job import RECORD_FILE, Job, shortened
@@ -68,6 +69,8 @@ def _epochs(job: Job, path: Path) -> int:
     except (OSError, ValueError, KeyError, TypeError):
         return 0
     if not isinstance(epochs, int) or not 1 <= epochs < job.recipe.epochs:
+        return 0
+    if job.recipe.schedule in AT_LENGTH:  # its rates are not those of a shorter run
         return 0
     recipe = shortened(job.recipe, epochs)
     same = replace(recipe, epochs=job.recipe.epochs) == job.recipe
