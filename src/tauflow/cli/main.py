@@ -13,6 +13,7 @@ from .export import export
 from .group import TauflowGroup
 from .own_table import takes_table
 from .predict import predict
+from .recipe import Config, Device, Log, Settings, config_table, recipe_changes
 from .warmup import warmup
 
 app = typer.Typer(
@@ -122,13 +123,15 @@ def run(
         ),
     ] = False,
     runs: Runs = Path("runs"),
+    device: Device = None,
+    settings: Settings = None,
+    log: Log = None,
+    config: Config = None,
     csv: OwnFile = None,
     *,
     said: dict[str, Any],
 ) -> None:
     """Train one model on one data set, or on a table of your own, and write a report."""
-    from dataclasses import replace
-
     from tauflow.experiments.report.page import write_run_report
     from tauflow.experiments.run.schedule import say_nothing
     from tauflow.experiments.run.task import RECIPE, run_task
@@ -138,19 +141,21 @@ def run(
     from .output import print_run, say
     from .own_table import one_source
 
-    given = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
-    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    options = key_values(option or [])
+    said_of_recipe = recipe_changes(settings, epochs=epochs, lr=lr, batch_size=batch_size)
+    changes = {**config_table(config, "recipe"), **said_of_recipe}
+    options = {**config_table(config, "options"), **key_values(option or [])}
     with process_group() as ranks:
         trained = run_task(
             one_source(task, csv, said),
             model,
             hidden_size=hidden_size,
             options=options,
-            recipe=replace(RECIPE, **changes),
+            recipe=RECIPE.changed(changes),
             seed=seed,
             resume=resume,
             runs_dir=runs,
+            device=device,
+            log=log or (),
             say=say if ranks.writes else say_nothing,
         )
         if ranks.writes:
@@ -171,10 +176,13 @@ def reproduce(
     budget: Budget = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
+    device: Device = None,
+    settings: Settings = None,
 ) -> None:
     """Measure a published table again; what is finished already is not run again.
 
     The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
+    With --set the table is one of its own, with results beside the published one's.
     """
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
@@ -189,7 +197,7 @@ def reproduce(
         print_experiments()
         return
     grid = measure(
-        load_experiment(table),
+        load_experiment(table).changed(recipe_changes(settings)),
         models=[name.strip() for name in models.split(",") if name.strip()] or None,
         seeds=seeds,
         epochs=epochs,
@@ -198,6 +206,7 @@ def reproduce(
         budget=seconds_or_none(budget),
         results_dir=results,
         runs_dir=runs,
+        device=device,
         say=say,
     )
     print_grid(grid)

@@ -6,7 +6,11 @@ from typing import Any
 from tauflow.errors import ArgumentError
 from tauflow.experiments.run.timespan import seconds_in
 
-_EXAMPLES = {"--option": "backbone_layers=2", "--vary": "recipe.lr=[0.001,0.01]"}
+_EXAMPLES = {
+    "--option": "backbone_layers=2",
+    "--set": "recipe.lr=0.01",
+    "--vary": "recipe.lr=[0.001,0.01]",
+}
 
 
 def key_values(texts: list[str], *, option: str = "--option") -> dict[str, Any]:

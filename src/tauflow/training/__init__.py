@@ -2,6 +2,7 @@
 
 from .callbacks import Callback, Training
 from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .logs import log_to
 from .loop import train
 from .losses import LOSSES
 from .metrics import METRICS, evaluate
@@ -22,6 +23,7 @@ __all__ = [
     "attach_constraints",
     "clip_gradients",
     "evaluate",
+    "log_to",
     "make_optimizer",
     "packed_parts",
     "read_checkpoint",

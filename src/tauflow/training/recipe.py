@@ -323,6 +323,14 @@ class Recipe:
                 values[key] = tuple(value)
         return cls(**values)
 
+    def changed(self, changes: Mapping[str, Any]) -> "Recipe":
+        """Return a recipe with other values of some fields, as read from TOML or JSON.
+
+        Raises:
+            SpecificationError: a key is not a field of the recipe.
+        """
+        return self.from_dict({**self.to_dict(), **changes})
+
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
         return {key: _listed(value) for key, value in asdict(self).items()}

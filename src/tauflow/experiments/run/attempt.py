@@ -24,6 +24,7 @@ def attempt(
     deadline: Deadline | None = None,
     ahead: float = 0.0,
     token: str = "",
+    device: str | None = None,
 ) -> RunRecord:
     """Run a job, continuing a stopped or a shorter one; a failure becomes a record.
 
@@ -34,6 +35,7 @@ def attempt(
         ahead: seconds that an epoch will take, as far as one can tell: a run whose first epoch
             would end too late is not begun.
         token: written into the run's directory while it runs.
+        device: where to train; by default the CPU.
     """
     started = now()
     if deadline is not None and deadline.passed(ahead):
@@ -46,7 +48,12 @@ def attempt(
             data = load_part(job.part, places.data)
             take_over_shorter(job, data, places.runs)
             record, _ = execute(
-                job, data, run_dir=run_dir, resume=True, progress=False, callbacks=checks
+                *(job, data),
+                run_dir=run_dir,
+                resume=True,
+                progress=False,
+                callbacks=checks,
+                device=device,
             )
         except TimeUp:
             return RunRecord(**identity(job, started), status=STOPPED)

@@ -223,6 +223,8 @@ def execute(
         callbacks=callbacks,
         device=device,
     )
+    if device is not None:
+        model.to(data.train.x.device)  # what becomes of it works on the data as they are
     record = RunRecord(
         **identity(job, started),
         status=DONE,

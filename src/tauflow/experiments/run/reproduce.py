@@ -80,6 +80,7 @@ def reproduce(
     say: Say = say_nothing,
     progress: bool | None = None,
     cluster: str | None = None,
+    device: str | None = None,
 ) -> Grid:
     """Run every chosen row with every seed that has no result yet.
 
@@ -102,6 +103,7 @@ def reproduce(
         say: is told one line per run, and now and then how much time is left.
         progress: whether to draw bars; by default on a terminal only.
         cluster: of :class:`~tauflow.experiments.run.schedule.Effort`.
+        device: where to train; by default the CPU.
 
     Returns:
         All finished runs of the table with these epochs, old ones included, and what is missing.
@@ -116,7 +118,8 @@ def reproduce(
     searching = [row for row in rows if row.search]
     for row in searching:
         check_validation(row, data_dir)
-    effort = Effort(jobs, budget, Places(results_dir, runs_dir, data_dir), say, progress, cluster)
+    places = Places(results_dir, runs_dir, data_dir)
+    effort = Effort(jobs, budget, places, say, progress, cluster, device)
     path = effort.places.of(experiment.name)
     first = [
         job

@@ -55,6 +55,7 @@ class Effort:
             for ``jobs`` workers on this machine. Results come home through the scheduler; a job
             that another worker takes over goes on from its checkpoint where the workers share the
             folder of runs.
+        device: where to train; by default the CPU.
     """
 
     jobs: int = 1
@@ -63,6 +64,7 @@ class Effort:
     say: Say = field(default=say_nothing)
     progress: bool | None = None
     cluster: str | None = None
+    device: str | None = None
     deadline: Deadline | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -227,6 +229,7 @@ def _records(outlook: Outlook, effort: Effort, *, advance: bool) -> Iterator[Run
         "places": effort.places,
         "deadline": effort.deadline,
         "token": outlook.token,
+        "device": effort.device,
     }
     if effort.cluster is not None and jobs:
         yield from in_cluster(jobs, effort.cluster, outlook, advance, options)

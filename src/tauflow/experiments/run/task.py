@@ -3,7 +3,7 @@
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.predict import Predictor
+from tauflow.training.callbacks import AnyCallback
+from tauflow.training.logs import log_to
 from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
 
@@ -102,6 +104,9 @@ def run_task(
     data_dir: Path | None = None,
     dataset_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
+    device: str | None = None,
+    log: Sequence[str] = (),
+    callbacks: Sequence[AnyCallback] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> TaskRun:
     """Train a model on a data set.
@@ -124,6 +129,9 @@ def run_task(
         data_dir: folder of the data files of the catalog.
         dataset_options: of the loader of a data set of the catalog.
         progress: whether to draw a bar; by default on a terminal only.
+        device: where to train; by default the CPU.
+        log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.
+        callbacks: told how training goes, see :func:`tauflow.training.train`.
         say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
@@ -167,7 +175,15 @@ def run_task(
     ranks = Ranks.here()
     directory = ranks.first_only(begin)
     with _removed_unless_begun(directory, own=not resume and ranks.writes):
-        record, trained = execute(job, data, run_dir=directory, resume=resume, progress=progress)
+        logs = [log_to(k, directory, name=directory.name, config=job.config) for k in log]
+        record, trained = execute(
+            *(job, data),
+            run_dir=directory,
+            resume=resume,
+            progress=progress,
+            device=device,
+            callbacks=[*callbacks, *logs],
+        )
     trivial = baselines(found.compared, card.metric)
     remarks = _in_own_units(record, data)
     run = TaskRun(record, trivial, directory, remarks, data=data, model=trained)

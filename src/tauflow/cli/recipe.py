@@ -1,0 +1,106 @@
+"""Options that describe how to train: fields of the recipe, a file of settings, a device, logs."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tauflow.errors import ArgumentError, SpecificationError
+from tauflow.registry import nearest
+
+_TABLES = ("recipe", "options", "table")
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the values of a file of settings, and its tables."""
+    from tauflow.experiments.spec.load import read_toml
+
+    values = read_toml(path)
+    tables = {name: values.pop(name, {}) for name in _TABLES}
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise SpecificationError(f"{path}: {name} must be a table, [{name}].")
+    return values, tables
+
+
+def _take_values(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Let a file's values stand for options that are not given."""
+    if path is None:
+        return None
+    path = Path(os.path.expanduser(path))
+    values, tables = _read(path)
+    params = {param.name or "" for param in ctx.command.params}
+    known = {name for name in params if not name.startswith("table_")}
+    columns = {name.removeprefix("table_") for name in params - known}
+    for names, allowed in ((values, known - {"config"}), (tables["table"], columns)):
+        for name in names:
+            if name not in allowed:
+                raise SpecificationError(
+                    f"{path} has an unknown entry {name!r}.{nearest(name, allowed)} Known: "
+                    f"{', '.join(sorted(allowed))}; and tables "
+                    f"{', '.join(f'[{one}]' for one in _TABLES)}."
+                )
+    own = {f"table_{name}": _as_text(value) for name, value in tables["table"].items()}
+    ctx.default_map = {**values, **own}
+    return path
+
+
+def _as_text(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        callback=_take_values,
+        is_eager=True,
+        help="A TOML file of these options, and of tables [recipe] and [options].",
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where to train, such as cuda; by default the CPU.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="recipe.lr=0.01, any field of the recipe; may be repeated."),
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(help="Also log to csv, tensorboard, mlflow or wandb; may be repeated."),
+]
+
+
+def config_table(config: Path | None, name: str) -> dict[str, Any]:
+    """Return a table of the file of settings, empty without one."""
+    return {} if config is None else dict(_read(config)[1][name])
+
+
+def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:
+    """Return the fields of the recipe that the command line gives.
+
+    Args:
+        texts: of ``--set``.
+        given: by options of their own, ``None`` where they are not.
+
+    Raises:
+        ArgumentError: a setting is not of the recipe, or is given twice.
+    """
+    from .options import key_values
+
+    said = {name: value for name, value in given.items() if value is not None}
+    for key, value in key_values(texts or [], option="--set").items():
+        place, _, name = key.partition(".")
+        if place != "recipe" or not name:
+            raise ArgumentError(
+                f"--set {key}: settings are of the recipe, such as recipe.{name or key}. Options "
+                "of the model are given with --option."
+            )
+        if name in said:
+            raise ArgumentError(
+                f"--set {key} and --{name.replace('_', '-')} say the same. Leave one of them out."
+            )
+        name, _, inner = name.partition(".")
+        said[name] = {**said.get(name, {}), inner: value} if inner else value
+    return said

@@ -1,0 +1,73 @@
+"""Fields of the recipe, a file of settings, a device and logs on the command line."""
+
+import csv
+import json
+
+import pytest
+
+SMALL = ("--model", "elman", "--hidden-size", "2", "--epochs", "1", "--runs", "runs")
+
+
+def recipe_in(folder):
+    (file,) = folder.rglob("run.json")
+    return json.loads(file.read_text(encoding="utf-8"))["recipe"]
+
+
+def test_any_field_of_the_recipe_is_set(call, tmp_path):
+    call(
+        *("run", "pendulum", *SMALL, "--device", "cpu", "--log", "csv"),
+        *("--set", "recipe.optimizer=sgd", "--set", "recipe.optimizer_options.momentum=0.5"),
+        *("--set", "recipe.accumulate=2"),
+    )
+    recipe = recipe_in(tmp_path)
+    assert recipe["optimizer"] == "sgd"
+    assert recipe["optimizer_options"] == {"momentum": 0.5}
+    assert recipe["accumulate"] == 2
+    (file,) = tmp_path.rglob("history.csv")
+    (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    assert row["epoch"] == "1"
+    assert float(row["train_loss"]) > 0
+
+
+def test_a_file_holds_the_same_and_the_command_line_goes_first(call, tmp_path):
+    (tmp_path / "my.toml").write_text(
+        'task = "pendulum"\nmodel = "elman"\nhidden_size = 3\nepochs = 5\n'
+        "[recipe]\nlr = 0.25\nschedule = 'cosine'\n[options]\nbackend = 'reference'\n",
+        encoding="utf-8",
+    )
+    call("run", "--config", "my.toml", "--epochs", "1", "--set", "recipe.lr=0.125")
+    recipe = recipe_in(tmp_path)
+    assert (recipe["epochs"], recipe["lr"], recipe["schedule"]) == (1, 0.125, "cosine")
+    (record,) = tmp_path.rglob("record.json")
+    model = json.loads(record.read_text(encoding="utf-8"))["config"]["model"]
+    assert (model["hidden_size"], model["options"]) == (3, {"backend": "reference"})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--set", "recipe.lrr=1"), "a recipe has no option 'lrr'. Did you mean 'lr'?"),
+        (("--set", "recipe.lr=high"), "lr must be a finite number > 0, got 'high'"),
+        (("--set", "hidden=3"), "--set hidden: settings are of the recipe, such as recipe.hidden"),
+        (("--set", "recipe.epochs=3"), "--set recipe.epochs and --epochs say the same"),
+        (("--set", "lr"), "Write for example --set recipe.lr=0.01"),
+        (("--log", "tensorbord"), "log='tensorbord' is unknown. Did you mean 'tensorboard'?"),
+        (("--device", "nowhere"), "device='nowhere' cannot be used here"),
+        (("--config", "bad.toml"), "unknown entry 'modle'. Did you mean 'model'?"),
+        (("--config", "table.toml"), "recipe must be a table, [recipe]"),
+        (("--config", "none.toml"), "there is no specification file none.toml"),
+    ],
+)
+def test_what_is_wrong_is_named(call, tmp_path, words, message):
+    (tmp_path / "bad.toml").write_text("modle = 'cfc'\n", encoding="utf-8")
+    (tmp_path / "table.toml").write_text("recipe = 3\n", encoding="utf-8")
+    assert message in call("run", "pendulum", *SMALL, *words, code=1).stderr
+
+
+def test_a_table_with_other_settings_is_one_of_its_own(call, table, tmp_path):
+    shown = call("reproduce", table, "--seeds", "1", "--set", "recipe.lr=0.5", "--device", "cpu")
+    assert "A tiny pendulum, with lr=0.5" in shown.output
+    (results,) = (tmp_path / "results").glob("*.jsonl")
+    assert results.name == "tiny-with-lr-0.5.jsonl"
+    record = json.loads(results.read_text(encoding="utf-8").splitlines()[0])
+    assert record["config"]["recipe"]["lr"] == 0.5
