@@ -124,13 +124,8 @@ def train(
     check_types(model, splits, recipe)
     data = splits["train"]
     assert data is not None
-    if card is not None:
-        loss, metric = (
-            getattr(card, role) if given == AUTO else given
-            for role, given in (("loss", loss), ("metric", metric))
-        )
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
-    measures = Measures.asked(loss, metric, recipe, data)
+    measures = Measures.asked(loss, metric, recipe, data, card)
     check_training(model, splits, measures, recipe)
     check_shared_loss(measures, data, recipe, ranks)
     to = None if device is None else usable_device(device)

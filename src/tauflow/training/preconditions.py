@@ -84,9 +84,15 @@ class Measures:
 
     @classmethod
     def asked(
-        cls, loss: AnyScore, metric: AnyScore, recipe: Recipe, train: SequenceBatch
+        cls, loss: AnyScore, metric: AnyScore, recipe: Recipe, train: SequenceBatch, card: Any
     ) -> "Measures":
-        """Return those that were given; of ``"auto"`` those that suit the targets and the loss."""
+        """Return those that were given.
+
+        What is ``"auto"`` the card says, or without one the targets and the loss.
+        """
+        if card is not None:
+            loss = card.loss if _is_auto(loss) else loss
+            metric = card.metric if _is_auto(metric) else metric
         if _is_auto(loss):
             loss = "mse" if train.y.is_floating_point() else "cross_entropy"
         found = score_asked("loss", loss, LOSSES)
