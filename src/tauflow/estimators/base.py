@@ -22,6 +22,7 @@ from tauflow.training.callbacks import AnyCallback
 from tauflow.training.metrics import predict
 
 from .files import read_estimator, write_estimator
+from .given import taking_times
 from .network import device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
@@ -29,7 +30,9 @@ from .rows import Floats, Rows
 from .targets import Task, checked_weight, parts_of, per_sequence, validation_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from .given import Given
 
 _PIECE = 512  # sequences of a forward pass that predicts
 
@@ -104,18 +107,15 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")
 
+    @taking_times
     def fit(
         self,
         X: Any,
         y: Any,
         sample_weight: Any = None,
         *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
         validation: Any = None,
+        **given: "Unpack[Given]",
     ) -> Any:
         """Learn scaling, unit of time and network.
 
@@ -125,19 +125,13 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column.
             sample_weight: (B,), how much a sequence counts; with 0 it is left out.
-            dt: time since the sample before: a number, or in the shape of X without its last axis.
-            t: instead of it, times of the samples: numbers, or ``datetime64`` for gaps in seconds.
-                Without either all gaps are 1.
-            lengths: (B,), steps of each sequence of a padded array.
-            id: column of a data frame that says which sequence a row belongs to.
-            time: its column of times: numbers, or dates for gaps in seconds.
-            validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of ``dt``,
-                ``t`` and ``lengths``.
+            validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of what
+                follows.
+            {given}
 
         Returns:
             Itself. ``result_`` is what :func:`tauflow.train` returned, ``module_`` the network.
         """
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
         weight = checked_weight(sample_weight, len(rows))
@@ -179,54 +173,27 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return self
 
-    def predict(
-        self,
-        X: Any,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> NDArray[Any]:
+    @taking_times
+    def predict(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
         """Return one answer per sequence; of a data frame in the order of their first rows.
 
         Args:
             X: as for :meth:`fit`.
-            dt: as for :meth:`fit`.
-            t: as for :meth:`fit`.
-            lengths: as for :meth:`fit`.
-            id: as for :meth:`fit`, by default the one given there.
-            time: as for :meth:`fit`, by default the one given there.
+            {given}
         """
-        return self._answers(self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time))
+        return self._answers(self._outputs(X, given))
 
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> float:
+    @taking_times
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **given: "Unpack[Given]") -> float:
         """Return the share of classes that are right, or of variance that is predicted (R²).
 
         Args:
-            X: as for :meth:`fit`, and so are the others.
+            X: as for :meth:`fit`.
             y: true targets.
             sample_weight: how much each sequence counts.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
+            {given}
         """
         check_is_fitted(self)
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
         _, true = self._read(X, y, given, reset=False)
         return self._score(true, self.predict(X, **given), sample_weight)
 
@@ -286,9 +253,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Reading.
 
-    def _read(
-        self, X: Any, y: Any, given: dict[str, Any], *, reset: bool
-    ) -> tuple[Rows, NDArray[Any]]:
+    def _read(self, X: Any, y: Any, given: "Given", *, reset: bool) -> tuple[Rows, NDArray[Any]]:
         """Return the sequences and one target for each."""
         if y is None:
             raise ArgumentError(
@@ -313,9 +278,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         column = sheet.columns[sheet.check_name(y, "target")]
         return rows, per_sequence(column, rows)
 
-    def _rows(
-        self, X: Any, given: dict[str, Any], *, reset: bool, besides: Sequence[str] = ()
-    ) -> Rows:
+    def _rows(self, X: Any, given: "Given", *, reset: bool, besides: Sequence[str] = ()) -> Rows:
         return read_rows(
             self,
             X,
@@ -354,8 +317,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
         """Return rows and targets of validation data."""
-        said = validation_of(given, needs_y=self._needs_y)
-        rows, y = self._read(said.pop("X"), said.pop("y"), said, reset=False)
+        X, y, said = validation_of(given, needs_y=self._needs_y)
+        rows, y = self._read(X, y, said, reset=False)
         return rows, self._encoded(y, reset=False)
 
     def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:
@@ -363,7 +326,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Predicting.
 
-    def _outputs(self, X: Any, **given: Any) -> NDArray[Any]:
+    def _outputs(self, X: Any, given: "Given") -> NDArray[Any]:
         """Return what the network gives, (N, O)."""
         check_is_fitted(self)
         return self._network(self._rows(X, given, reset=False))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,14 @@ from tauflow.errors import DataError
 from tauflow.recorded import python_number
 
 from .base import AbstractSequenceEstimator
+from .given import taking_times
 from .rows import Floats
 from .targets import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .given import Given
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -71,51 +77,26 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         found: NDArray[Any] = self.classes_[outputs.argmax(-1)]
         return found
 
-    def predict_proba(
-        self,
-        X: Any,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> NDArray[Any]:
+    @taking_times
+    def predict_proba(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
         """Return the probability of each class, (B, K), in the order of ``classes_``.
 
         Args:
-            X: as for :meth:`fit`, and so are the others.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
+            X: as for :meth:`fit`.
+            {given}
         """
-        outputs = self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time)
-        found: NDArray[Any] = softmax(outputs, axis=-1)
+        found: NDArray[Any] = softmax(self._outputs(X, given), axis=-1)
         return found
 
-    def decision_function(
-        self,
-        X: Any,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> NDArray[Any]:
+    @taking_times
+    def decision_function(self, X: Any, **given: "Unpack[Given]") -> NDArray[Any]:
         """Return the logits, (B, K); of two classes the difference, (B,), positive for the second.
 
         Args:
-            X: as for :meth:`fit`, and so are the others.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
+            X: as for :meth:`fit`.
+            {given}
         """
-        outputs = self._outputs(X, dt=dt, t=t, lengths=lengths, id=id, time=time)
+        outputs = self._outputs(X, given)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
     def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:

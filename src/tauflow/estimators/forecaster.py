@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,15 @@ from tauflow.models.registry import entry_of
 
 from .ahead import samples_after, times_after, typical_gap
 from .base import AbstractSequenceEstimator
+from .given import taking_times
 from .rows import Floats, Indices, Rows
 from .targets import Task
 from .times import in_seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .given import Given
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,29 +52,17 @@ class SequenceForecaster(AbstractSequenceEstimator):
     _series: ClassVar[bool] = True
     _needs_y: ClassVar[bool] = False
 
+    @taking_times
     def fit(  # type: ignore[override]  # nothing to weigh
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-        validation: Any = None,
+        self, X: Any, y: Any = None, *, validation: Any = None, **given: "Unpack[Given]"
     ) -> Any:
         """Learn scaling, unit of time and network.
 
         Args:
             X: (T, I), one series; or several, as for :meth:`SequenceRegressor.fit`.
             y: not used.
-            dt: as for :meth:`SequenceRegressor.fit`.
-            t: as for :meth:`SequenceRegressor.fit`.
-            lengths: as for :meth:`SequenceRegressor.fit`.
-            id: as for :meth:`SequenceRegressor.fit`.
-            time: as for :meth:`SequenceRegressor.fit`.
             validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...
+            {given}
         """
         at_least(1, horizon=self.horizon)
         if self.window is not None:
@@ -78,34 +72,19 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 f"model={self.model!r} with these options reads what it is to forecast. Choose one "
                 "that goes forwards in time only."
             )
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
         return super().fit(X, y, validation=validation, **given)
 
-    def predict(
-        self,
-        X: Any,
-        *,
-        ahead: Any = None,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
-    ) -> NDArray[Any]:
+    @taking_times
+    def predict(self, X: Any, *, ahead: Any = None, **given: "Unpack[Given]") -> NDArray[Any]:
         """Return what follows the last sample of each sequence, (B, H, O); of one series (H, O).
 
         Args:
-            X: as for :meth:`fit`, and so are the others.
+            X: as for :meth:`fit`.
             ahead: how long after the last sample each forecast is for, (H,) or (B, H), in the unit
                 of the times, where gaps differ; by default 1 to H times the median gap.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
+            {given}
         """
         check_is_fitted(self)
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
         rows = self._rows(X, given, reset=False)
         if ahead is not None and not self.preparation_.ahead:
             raise ArgumentError(
@@ -115,30 +94,18 @@ class SequenceForecaster(AbstractSequenceEstimator):
         found = self._forecasts(self._with_ahead(rows, ahead))[rows.ends]
         return found[0] if rows.single else found
 
+    @taking_times
     def score(  # type: ignore[override]
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        dt: Any = None,
-        t: Any = None,
-        lengths: Any = None,
-        id: str | None = None,
-        time: str | None = None,
+        self, X: Any, y: Any = None, **given: "Unpack[Given]"
     ) -> float:
         """Return the share of variance (R²) that is forecast at the steps of X, by output.
 
         Args:
-            X: as for :meth:`fit`, and so are the others.
+            X: as for :meth:`fit`.
             y: not used.
-            dt: gaps.
-            t: times.
-            lengths: of padded sequences.
-            id: column of a data frame.
-            time: column of a data frame.
+            {given}
         """
         check_is_fitted(self)
-        given = {"dt": dt, "t": t, "lengths": lengths, "id": id, "time": time}
         rows = self._rows(X, given, reset=False)
         found = self._forecasts(self._with_ahead(rows))
         true = samples_after(rows, self.horizon)[..., self.target_features_]
@@ -153,9 +120,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
             raise DataError("nothing to score: no sample of X follows another.")
         return float(np.mean(scores))
 
-    def _read(
-        self, X: Any, y: Any, given: dict[str, Any], *, reset: bool
-    ) -> tuple[Rows, NDArray[Any]]:
+    def _read(self, X: Any, y: Any, given: "Given", *, reset: bool) -> tuple[Rows, NDArray[Any]]:
         rows = self._rows(X, given, reset=reset)
         if reset:
             self.target_features_ = self._features()

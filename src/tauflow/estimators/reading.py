@@ -149,13 +149,13 @@ def read_rows(
     *,
     layout: str,
     series: bool,
-    dt: Any,
-    t: Any,
-    lengths: Any,
-    id: str | None,
-    time: str | None,
     reset: bool,
     besides: Sequence[str],
+    dt: Any = None,
+    t: Any = None,
+    lengths: Any = None,
+    id: str | None = None,
+    time: str | None = None,
 ) -> Rows:
     """Return the sequences of whatever X is.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_array
 from tauflow.checks import within
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
+from .given import NAMES
 from .rows import Floats, Indices, Rows
 
-_PLACES = ("dt", "t", "lengths", "id", "time")
+if TYPE_CHECKING:
+    from .given import Given
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ def parts_of(
     return np.sort(kept), np.sort(held)
 
 
-def validation_of(given: Any, *, needs_y: bool) -> dict[str, Any]:
-    """Return what was given as validation data by the names of the arguments of ``fit``.
+def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, "Given"]:
+    """Return X, y and what else was given as validation data.
 
     Raises:
         ArgumentError: it is neither ``(X, y)`` nor a mapping of these names.
@@ -120,9 +122,10 @@ def validation_of(given: Any, *, needs_y: bool) -> dict[str, Any]:
                 f"got {type(given).__name__}."
             )
         given = dict(zip(needed, parts, strict=True))
-    if given.keys() - {*needed, *_PLACES} or not given.keys() >= {*needed}:
+    if given.keys() - {*needed, *NAMES} or not given.keys() >= {*needed}:
         raise ArgumentError(
             f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
-            f"perhaps {', '.join(_PLACES)}."
+            f"perhaps {', '.join(NAMES)}."
         )
-    return {"y": None, **dict.fromkeys(_PLACES), **given}
+    rest: Given = {name: given[name] for name in NAMES if name in given}  # type: ignore[assignment]
+    return given["X"], given.get("y"), rest

@@ -11,6 +11,7 @@ import tauflow
 from tauflow.errors import (
     ArgumentError,
     DataError,
+    OptionError,
     ShapeError,
     SpecificationError,
     TimeError,
@@ -220,6 +221,10 @@ def test_other_data_than_those_of_fit_are_refused():
         classifier.predict([x[:, :1] for x in X], t=t)
     with pytest.raises(ArgumentError, match="with times, and these have none"):
         classifier.predict(X)
+    with pytest.raises(
+        OptionError, match=r"predict takes no argument 'length'. Did you mean 'lengt"
+    ):
+        classifier.predict(X, length=3)
     regressor = SequenceRegressor(**SMALL).fit(X, number)
     with pytest.raises(ArgumentError, match="with no times, and these have times"):
         regressor.predict(X, t=t)

@@ -1,0 +1,59 @@
+"""What every method takes beside X to know its times and its rows."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tauflow.errors import OptionError
+from tauflow.registry import nearest
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+
+    class Given(TypedDict, total=False):
+        """The arguments of :data:`NAMES`, for checkers of types and editors."""
+
+        dt: Any
+        t: Any
+        lengths: Any
+        id: str | None
+        time: str | None
+
+
+_ABOUT = """
+dt: time since the sample before: a number, or in the shape of X without its last axis.
+t: instead of it, times of the samples: numbers, or ``datetime64`` for gaps in seconds. Without
+    either all gaps are 1.
+lengths: (B,), steps of each sequence of a padded array.
+id: column of a data frame that says which sequence a row belongs to; known after ``fit``.
+time: its column of times: numbers, or dates for gaps in seconds; known after ``fit``.
+""".strip()
+NAMES = ("dt", "t", "lengths", "id", "time")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def taking_times(method: F) -> F:
+    """Show :data:`NAMES` in the signature of a method that takes them as ``**given``.
+
+    scikit-learn routes metadata by the names in a signature. In the docstring they stand for
+    ``{given}``.
+    """
+    own = list(inspect.signature(method).parameters.values())[:-1]
+    more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in NAMES]
+    known = {*NAMES, *(parameter.name for parameter in own)}
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **given: Any) -> Any:
+        for name in given.keys() - known:
+            raise OptionError(
+                f"{method.__name__} takes no argument {name!r}.{nearest(name, known)} It takes: "
+                f"{', '.join(parameter.name for parameter in [*own, *more][1:])}."
+            )
+        return method(self, *args, **given)
+
+    call.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    if method.__doc__:  # python -OO leaves none
+        about = _ABOUT.replace("\n", "\n            ")
+        call.__doc__ = method.__doc__.replace("{given}", about)
+    return call  # type: ignore[return-value]
