@@ -23,7 +23,7 @@ from tauflow.training.metrics import predict
 
 from .files import read_estimator, write_estimator
 from .given import taking_times
-from .network import device_of, network_of, recipe_of
+from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
 from .rows import Floats, Rows
@@ -50,10 +50,11 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: sequences per step.
         recipe: further fields of :class:`tauflow.Recipe`, such as ``{"optimizer": "adamw",
             "clip": "norm", "clip_norm": 1.0}``; or a whole :class:`tauflow.Recipe`, which then
-            stands in for ``epochs``, ``lr`` and ``batch_size``.
+            stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience``.
         validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
             validation: the weights of the best epoch are kept. 0: all are trained on, and the last
             epoch's are kept. Not used if ``fit`` is given validation data.
+        patience: epochs without a better score on the validation data after which training stops.
         warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before.
         random_state: of the first weights, the order of the batches, dropout and the draw of the
             validation part: an integer for the same numbers each time, ``None``, or a
@@ -80,6 +81,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     batch_size: int = 32
     recipe: Recipe | Mapping[str, Any] | None = None
     validation_fraction: float = 0.0
+    patience: int | None = None
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[AnyCallback] | None = None
@@ -148,7 +150,6 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         part, own = rows.chosen(kept), None if weight is None else weight[kept]
         if not goes_on:
             self._start(part, targets[kept], own, task, seed)
-        self.module_.to(device)
         valid = None
         if validation is not None:
             valid = self._batch(*self._validation(validation))
@@ -156,18 +157,18 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             valid = self._batch(rows.chosen(held), targets[held])
         self.result_ = train(
             self.module_,
-            train=self._batch(part, targets[kept], own).to(device),
-            valid=None if valid is None else valid.to(device),
-            test=None,
+            train=self._batch(part, targets[kept], own),
+            valid=valid,
             loss=task.loss,
             metric=task.metric,
             recipe=recipe_of(
                 self.recipe,
-                {"epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size},
+                {name: getattr(self, name) for name in OWN},
                 task,
                 validated=valid is not None,
             ),
             seed=seed,
+            device=device,
             progress=bool(self.verbose),
             callbacks=self.callbacks or (),
         )

@@ -12,8 +12,12 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, build_model
 from tauflow.training import Recipe
+from tauflow.training.preconditions import usable_device
 
 from .targets import Task
+
+OWN = ("epochs", "lr", "batch_size", "patience")
+"""Fields of a recipe that are parameters of an estimator."""
 
 
 def network_of(
@@ -76,6 +80,11 @@ def recipe_of(
         ArgumentError: something is given twice, or is no recipe.
         SpecificationError: there is no such field.
     """
+    if own["patience"] is not None and not validated:
+        raise ArgumentError(
+            "patience waits for a better score on validation data, and there are none. Set "
+            "validation_fraction, or give fit validation=."
+        )
     weights = task.class_weights
     if isinstance(given, Recipe):
         if weights and given.class_weights:
@@ -94,10 +103,14 @@ def recipe_of(
 
 
 def device_of(name: str) -> torch.device:
-    """Return a device by its name; ``"auto"`` is the accelerator if there is one."""
+    """Return a device by its name; ``"auto"`` is the accelerator if there is one.
+
+    Raises:
+        ArgumentError: there is no such device here.
+    """
     if name == "auto":
         found = (
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         )
         return found or torch.device("cpu")
-    return torch.device(name)
+    return usable_device(name)

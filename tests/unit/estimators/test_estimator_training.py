@@ -77,6 +77,8 @@ def test_validation_keeps_the_best_epoch():
         history = fitted.result_.history
         losses = [row["criterion"] for row in history]
         assert fitted.result_.best_epoch == 1 + int(np.argmin(losses))
+    early = share.set_params(patience=2, epochs=60).fit(X, y, t=t, validation=given).result_
+    assert early.best_epoch + 2 == len(early.history) < 60
     x, z = SequenceRegressor(**SMALL), np.arange(len(X)) % 2.0
     assert x.fit(X, z, validation=(X, z)).result_.valid is not None
 
@@ -195,6 +197,8 @@ def test_data_that_do_not_fit_are_refused(given, error, match):
         ({"validation_fraction": 2.0}, ArgumentError, "validation_fraction must be a number from"),
         ({"recipe": {"lr": 1.0}}, ArgumentError, "recipe holds 'lr', a parameter of the estim"),
         ({"recipe": {"weight": 1.0}}, SpecificationError, "no option 'weight'"),
+        ({"patience": 2}, ArgumentError, "patience waits .* validation data, and there are none"),
+        ({"device": "tpu9"}, ArgumentError, "device='tpu9' cannot be used here"),
         ({"recipe": 3}, ArgumentError, "recipe must be a Recipe or a mapping"),
         (
             {
