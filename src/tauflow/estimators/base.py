@@ -55,7 +55,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             validation: the weights of the best epoch are kept. 0: all are trained on, and the last
             epoch's are kept. Not used if ``fit`` is given validation data.
         patience: epochs without a better score on the validation data after which training stops.
-        warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before.
+        warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
+            with a new optimizer.
         random_state: of the first weights, the order of the batches, dropout and the draw of the
             validation part: an integer for the same numbers each time, ``None``, or a
             ``RandomState``.
@@ -148,7 +149,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         task = self._task(targets, weight)
         device = device_of(self.device)
         part, own = rows.chosen(kept), None if weight is None else weight[kept]
-        if not goes_on:
+        if goes_on:
+            self._refuse_changes()
+        else:
             self._start(part, targets[kept], own, task, seed)
         valid = None
         if validation is not None:
@@ -224,6 +227,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # What a subclass says.
 
+    _fixed: ClassVar[tuple[str, ...]] = ("model", "hidden_size", "options", "backend", "dtype")
+    _fixed += ("time_unit", "impute")
+    """Parameters that the network and the scaling follow from."""
     _stratified: ClassVar[bool] = False
     _needs_y: ClassVar[bool] = True
     _series: ClassVar[bool] = False
@@ -307,6 +313,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             dtype=self.dtype,
         )
         self._learn_scale(targets, counts)
+        self._built = {name: getattr(self, name) for name in self._fixed}
         module = network_of(
             ModelSpec(self.model, self.hidden_size, options=self.options or {}),
             task,
@@ -315,6 +322,15 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
         self.module_ = module.to(DTYPES[self.dtype])
+
+    def _refuse_changes(self) -> None:
+        for name, value in self._built.items():
+            if getattr(self, name) != value:
+                raise ArgumentError(
+                    f"warm_start goes on with the network of the fit before, whose {name} was "
+                    f"{value!r} and is {getattr(self, name)!r} now. Set it back, or set "
+                    "warm_start=False."
+                )
 
     def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
         """Return rows and targets of validation data."""

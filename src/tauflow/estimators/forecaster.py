@@ -49,6 +49,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
     targets: Sequence[int | str] | None = None
     window: int | None = None
 
+    _fixed: ClassVar[tuple[str, ...]] = (*AbstractSequenceEstimator._fixed, "horizon", "targets")
     _series: ClassVar[bool] = True
     _needs_y: ClassVar[bool] = False
 

@@ -94,7 +94,9 @@ def test_warm_start_goes_on_with_what_was_learned():
     assert twice.result_.history[0]["train_loss"] != loss
     with pytest.raises(DataError, match="class 'left', which the estimator was not fitted to"):
         twice.fit(X, ["left"] * len(X), t=t)
-    cold = twice.set_params(warm_start=False).fit(X, y, t=t)
+    with pytest.raises(ArgumentError, match="whose hidden_size was 6 and is 7 now"):
+        twice.set_params(hidden_size=7).fit(X, y, t=t)
+    cold = twice.set_params(warm_start=False, hidden_size=6).fit(X, y, t=t)
     assert cold.result_.history[0]["train_loss"] == loss
 
 
