@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of, positive
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TimeError
 
 from .rows import Floats, Indices, Rows
 
@@ -57,6 +57,7 @@ class Preparation:
         observes: whether the model is told what is missing by a mask of its own.
         flagged: features with a further input that says whether they were measured, (F,).
         unit: the gap that is 1 for the model; ``None`` of sequences without times.
+        dated: whether times were dates.
         dtype: of the model, by its name.
         ahead: how many inputs more say when the rows are that are to be forecast.
     """
@@ -66,6 +67,7 @@ class Preparation:
     observes: bool
     flagged: Indices
     unit: float | None
+    dated: bool
     dtype: str
     ahead: int
 
@@ -110,6 +112,7 @@ class Preparation:
             observes,
             np.flatnonzero([] if observes else missing.any(axis=0)),
             None if rows.gaps is None else _unit(rows, weight, time_unit),
+            rows.dated,
             one_of(DTYPES, dtype=dtype),
             0 if rows.ahead is None else rows.ahead.shape[1],
         )
@@ -134,6 +137,12 @@ class Preparation:
             raise ArgumentError(
                 f"the estimator was fitted to sequences with {had}, and these have {has}. Give dt "
                 "or t (time of a table) each time, or never."
+            )
+        if rows.dated is not self.dated:
+            had, has = ("dates", "numbers") if self.dated else ("numbers", "dates")
+            raise TimeError(
+                f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
+                f"in another unit. Give {had}: dates count in seconds."
             )
         missing = np.isnan(rows.values)
         values = _last_filled(rows, missing) if self.impute == "last" else rows.values

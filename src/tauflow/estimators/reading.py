@@ -140,7 +140,8 @@ def rows_of_table(
     found = sequences_of(sheet, id, time, times, sort=False)
     values = np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows]
     gaps = None if time is None else found.gaps()
-    return Rows(values, found.lengths, gaps, order=found.rows, names=tuple(names))
+    dated = times is not None and times.dated
+    return Rows(values, found.lengths, gaps, dated, order=found.rows, names=tuple(names))
 
 
 def read_rows(

@@ -20,6 +20,7 @@ class Rows:
         lengths: rows of each sequence, (N,), at least 1.
         gaps: time since the row before, (R,), of the first row of a sequence too; ``None`` if X
             came without times.
+        dated: whether the times were dates or durations, and not numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
         order: of a table, where each of ``values`` stands in it.
         names: of the features of a table.
@@ -30,6 +31,7 @@ class Rows:
     values: Floats
     lengths: Indices
     gaps: Floats | None = None
+    dated: bool = False
     steps: int | None = None
     order: Indices | None = None
     names: tuple[str, ...] | None = None

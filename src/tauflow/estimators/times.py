@@ -29,14 +29,19 @@ def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
     """
     if dt is not None and t is not None:
         raise ArgumentError("dt and t are two ways to say the same; give one of them.")
-    if dt is not None:
-        return replace(rows, gaps=_checked_gaps(rows, dt))
-    return rows if t is None else replace(rows, gaps=_gaps_between(rows, t))
+    if dt is None and t is None:
+        return rows
+    if dt is None:
+        values = _companion(rows, "t", t)
+        gaps = _gaps_between(rows, values)
+    else:
+        single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
+        values = np.full(len(rows.values), dt) if single else _companion(rows, "dt", dt)
+        gaps = _checked_gaps(rows, values)
+    return replace(rows, gaps=gaps, dated=values.dtype.kind in "mM")
 
 
-def _checked_gaps(rows: Rows, dt: Any) -> Floats:
-    single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
-    gaps = np.full(len(rows.values), dt) if single else _companion(rows, "dt", dt)
+def _checked_gaps(rows: Rows, gaps: NDArray[Any]) -> Floats:
     if gaps.dtype.kind == "M":
         raise TimeError("dt holds dates, expected numbers or durations. Give dates as t.")
     gaps = in_seconds(gaps)
@@ -49,8 +54,7 @@ def _checked_gaps(rows: Rows, dt: Any) -> Floats:
     return gaps
 
 
-def _gaps_between(rows: Rows, t: Any) -> Floats:
-    times = _companion(rows, "t", t)
+def _gaps_between(rows: Rows, times: NDArray[Any]) -> Floats:
     bad = np.isnat(times) if times.dtype.kind in "mM" else ~np.isfinite(times)
     if bad.any():
         place = _place(rows, int(np.argmax(bad)))

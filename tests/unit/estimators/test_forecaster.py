@@ -109,6 +109,12 @@ def test_what_cannot_be_forecast_is_refused(changes, error, match):
 
 def test_times_ahead_are_checked():
     X, t, *_ = sequences(4)
+    named = pd.DataFrame({"who": [0, 0, 1, 1], "a": [1, 2, 3, 4], "b": [0, 1, 0, 1]})
+    assert SequenceForecaster(**SMALL, targets=["b"]).fit(named, id="who").predict(named).shape == (
+        2,
+        1,
+        1,
+    )
     with pytest.raises(DataError, match="no sample follows another one"):
         SequenceForecaster(**SMALL).fit([x[:1] for x in X])
     fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=t)

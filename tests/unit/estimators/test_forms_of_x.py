@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from irregular_samples import SMALL, padded, sequences
 
+from tauflow.errors import TimeError
 from tauflow.estimators import SequenceClassifier, SequenceRegressor
 
 MODELS = ["cfc", "gru-d"]
@@ -88,3 +89,10 @@ def test_dates_count_in_seconds_in_tables_and_arrays():
     np.testing.assert_allclose(
         table.predict_proba(frame(X, dates, y)), arrays.predict_proba(X, t=dates), atol=1e-6
     )
+    gaps = [np.diff(one, prepend=one[:1]) for one in dates]
+    found = arrays.predict_proba(X, dt=gaps)
+    np.testing.assert_allclose(found, arrays.predict_proba(X, t=dates), atol=1e-6)
+    with pytest.raises(TimeError, match="fitted to times that are dates, and these are numbers"):
+        arrays.predict(X, t=t)
+    with pytest.raises(TimeError, match="fitted to times that are dates, and these are numbers"):
+        table.predict(frame(X, t, y))
