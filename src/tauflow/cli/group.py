@@ -14,13 +14,29 @@ from tauflow.errors import TauflowError
 from tauflow.plain_text import visible
 
 _TRACEBACK = "--traceback"
+_GREETING = """\
+tauflow: neural networks whose state flows in continuous time
+
+  tauflow run pendulum                  train a network, with a report to look at
+  tauflow run --csv visits.csv ...      the same on a table of your own
+  tauflow predict RUN --csv new.csv     use what was trained
+  tauflow reproduce cfc-table-5         measure a published table again
+  tauflow info ltc                      what a model computes, and how well it did
+
+'tauflow --help' lists all commands, 'tauflow doctor' looks at this machine."""
 
 
 class TauflowGroup(TyperGroup):
     """Turns errors meant for users, and Ctrl-C, into messages on standard error."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--traceback`` wherever it stands: it is thought of when a command has failed."""
+        """Take ``--traceback`` wherever it stands: it is thought of when a command has failed.
+
+        Without any word, say what there is to do.
+        """
+        if not args:
+            typer.echo(_GREETING)
+            ctx.exit()
         end = args.index("--") if "--" in args else len(args)
         if _TRACEBACK in args[:end]:
             args = [_TRACEBACK, *(word for word in args[:end] if word != _TRACEBACK), *args[end:]]

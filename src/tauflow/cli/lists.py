@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 
+from tauflow.cells.catalog import ModelEntry
 from tauflow.data import catalog
 from tauflow.experiments import list_experiments, load_experiment
 from tauflow.experiments.spec.experiment import READY
 from tauflow.models import ModelFacts, model_facts
+from tauflow.models.registry import model_entry
 from tauflow.plain_text import markdown_table
 
 from .output import print_table, say
@@ -23,15 +25,28 @@ A cell is built with tauflow.build(name, I, N), a whole model with
 tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""
 
 
-def print_models(*, markdown: bool = False) -> None:
-    """Print the catalogs of cells and of whole models, in Markdown if asked."""
-    cells, whole = model_facts(_INPUTS, _NEURONS)
+def print_models(*, markdown: bool = False, find: str = "") -> None:
+    """Print the catalogs of cells and of whole models, in Markdown if asked.
+
+    Args:
+        markdown: print tables for a document.
+        find: words, all of which a model's line or description must have.
+    """
+    cells, whole = (
+        tuple(facts for facts in kind if _speaks_of(facts, find))
+        for kind in model_facts(_INPUTS, _NEURONS)
+    )
+    if not cells + whole:
+        say(f"No model speaks of {find!r}. 'tauflow models' lists all.")
+        return
     if markdown:
         _print_markdown("cell", cells)
         say("")
         _print_markdown("whole model", whole)
         return
     for kind, facts in (("cell", cells), ("whole model", whole)):
+        if not facts:
+            continue
         print_table(
             ("name", kind, "published in", f"parameters\nI={_INPUTS}, N={_NEURONS}", "takes"),
             [(f.name, f.title, _year(f.paper), f"{f.parameters:,}", _short(f)) for f in facts],
@@ -39,6 +54,14 @@ def print_models(*, markdown: bool = False) -> None:
             whole=(0, 3),
         )
     say(_LEGEND)
+
+
+def _speaks_of(facts: ModelFacts, words: str) -> bool:
+    entry = model_entry(facts.name)
+    own = entry.cell if isinstance(entry, ModelEntry) else entry.model
+    text = " ".join([facts.name, facts.title, facts.paper, *facts.takes, own.__doc__ or ""])
+    text = " ".join(text.lower().split())
+    return all(word in text for word in words.lower().split())
 
 
 def _print_markdown(kind: str, facts: Sequence[ModelFacts]) -> None:

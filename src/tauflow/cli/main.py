@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from .doctor import doctor
 from .export import export
 from .group import TauflowGroup
+from .info import info
 from .own_table import takes_table
 from .predict import predict
 from .recipe import Config, Device, Log, Settings, config_table, recipe_changes
@@ -20,7 +22,6 @@ app = typer.Typer(
     name="tauflow",
     cls=TauflowGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train networks whose state flows in continuous time, and reproduce published tables.",
 )
@@ -28,6 +29,8 @@ data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, a
 app.add_typer(data_app, name="data")
 app.command()(export)
 app.command()(warmup)
+app.command()(info)
+app.command()(doctor)
 app.command()(predict)
 
 
@@ -335,11 +338,14 @@ def models(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a table for a document.")
     ] = False,
+    find: Annotated[
+        str, typer.Option(help="Only models that speak of this, such as 'missing values'.")
+    ] = "",
 ) -> None:
     """List the models that there are."""
     from .lists import print_models
 
-    print_models(markdown=markdown)
+    print_models(markdown=markdown, find=find)
 
 
 @data_app.command("list")

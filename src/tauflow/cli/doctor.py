@@ -1,0 +1,90 @@
+"""``tauflow doctor``: what there is on this machine, and what is missing."""
+
+import importlib.metadata
+import os
+import time
+
+import torch
+
+# What the extras bring, by the name under which it is installed.
+_EXTRAS = {
+    "tables": ("pandas", "narwhals"),
+    "sklearn": ("scikit-learn",),
+    "ode": ("torchode",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "c": ("emx-onnx-cgen",),
+    "cluster": ("distributed",),
+    "tune": ("optuna",),
+    "gpu": ("triton",),
+}
+
+
+def doctor() -> None:
+    """Say what is installed, which kernels can run here and why others cannot, and try one."""
+    from tauflow.experiments.run.results import machine, versions
+    from tauflow.kernels.cpu.cache import folder_of_kernels
+
+    from .output import print_table, say
+
+    facts = {**versions(), "numba": _version("numba"), **machine()}
+    facts["vector width"] = torch.backends.cpu.get_cpu_capability()
+    facts["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
+    facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"
+    facts["compiled kernels"] = folder_of_kernels() or "no folder to keep them can be written"
+    asked = os.environ.get("TAUFLOW_BACKEND")
+    if asked:
+        facts["TAUFLOW_BACKEND"] = asked
+    print_table(("what", "here"), [(key, str(value)) for key, value in facts.items()], whole=(0,))
+    extras = [
+        (extra, ", ".join(f"{name} {_version(name)}" for name in names))
+        for extra, names in _EXTRAS.items()
+    ]
+    print_table(("extra", "brings"), extras, whole=(0,))
+    print_table(("kernel", "backend", "in the way"), _kernels(), whole=(0, 1))
+    say(_self_test())
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _kernels() -> list[tuple[str, str, str]]:
+    """Return every kernel with what hinders it, for a plain call on its own device."""
+    from tauflow.kernels import KERNELS, KernelCall
+
+    rows = []
+    for row in KERNELS:
+        cell = row.cell(2, 4)
+        x, dt = torch.zeros(1, 2, 2), torch.ones(1, 2, 1)
+        call = KernelCall(cell, x, torch.zeros(1, cell.state_size), dt)
+        reason = (
+            "no CUDA device" if row.device == "cuda" and not torch.cuda.is_available() else None
+        )
+        rows.append((row.cell.__name__, row.backend, reason or row.why_not(call) or "nothing"))
+    return rows
+
+
+def _self_test() -> str:
+    """Train a small network for a second or so, compiling nothing, and say whether it learned."""
+    import tauflow
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        x = torch.randn(64, 6, 2)
+        y = x[:, -1, :1] + 0.5 * x[:, -2, 1:]
+        body = tauflow.CfC(2, 8, backbone_units=16, return_sequences=False, backend="reference")
+        model = tauflow.SequenceModel(body, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        losses, began = [], time.perf_counter()
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = (model(x)[0] - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    seconds, first, last = time.perf_counter() - began, losses[0], losses[-1]
+    verdict = "All is well." if last < 0.3 * first else "It did not learn; please report that."
+    return f"A CfC learned for {seconds:.1f} s: error {first:.3f}, then {last:.3f}. {verdict}"

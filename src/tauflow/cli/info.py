@@ -1,0 +1,66 @@
+"""``tauflow info``: one model, its equations, options and results."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def info(
+    model: Annotated[str, typer.Argument(help="A model; see 'tauflow models'.")],
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+) -> None:
+    """Say what a model computes, where it is from, which options it has, and how well it did."""
+    from tauflow.cells.catalog import ModelEntry
+    from tauflow.models.registry import model_entry
+
+    from .output import print_table, say
+
+    source = model_entry(model)
+    own = source.cell if isinstance(source, ModelEntry) else source.model
+    say(f"{source.title} ({model}): {source.paper}\n")
+    say(_in_plain_words(inspect.getdoc(own) or ""))
+    rows = list(_options(own, source.options))
+    if rows:
+        say("")
+        print_table(("option", "default"), rows, title=f"Options of {own.__name__}", whole=(0,))
+    scores = _scores(model, results)
+    if scores:
+        print_table(
+            ("table", "row", "published", "ours"), scores, title="Published, and measured here"
+        )
+
+
+def _in_plain_words(text: str) -> str:
+    """Return a docstring without what only documentation tools read."""
+    text = re.sub(r"^\.\. math::\s*$\n?", "", text, flags=re.MULTILINE)
+    return re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", text).replace("``", "").strip()
+
+
+def _options(own: Any, fixed: dict[str, Any]) -> list[tuple[str, str]]:
+    parameters = inspect.signature(own.__init__).parameters.values()
+    return [
+        (p.name, repr(fixed.get(p.name, p.default)))
+        for p in parameters
+        if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is not inspect.Parameter.empty
+    ]
+
+
+def _scores(model: str, results: Path) -> list[tuple[str, str, str, str]]:
+    from tauflow.experiments import collect, list_experiments, load_experiment
+    from tauflow.experiments.report import table
+
+    found = []
+    for name in list_experiments():
+        experiment = load_experiment(name)
+        rows = [row.model is not None and row.model.cell == model for row in experiment.rows]
+        if any(rows):
+            lines = table.lines(collect(experiment, results_dir=results))
+            found += [
+                (name, line.model, line.published, line.ours)
+                for line, wanted in zip(lines, rows, strict=True)
+                if wanted
+            ]
+    return found

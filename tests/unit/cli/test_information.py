@@ -1,0 +1,44 @@
+"""Commands that only tell: about the program, this machine, and models."""
+
+import re
+
+import torch
+
+from tauflow.cli import doctor as module
+
+
+def test_without_a_word_it_says_what_there_is_to_do(call):
+    said = call().output
+    assert len(re.findall(r"^  tauflow ", said, re.MULTILINE)) == 5
+    assert "'tauflow --help' lists all commands" in said
+
+
+def test_the_doctor_names_versions_kernels_and_what_is_missing(call, monkeypatch):
+    monkeypatch.setenv("TAUFLOW_BACKEND", "reference")
+    monkeypatch.setattr(module, "_EXTRAS", {"none": ("no-such-package",)})
+    said = call("doctor").output
+    assert torch.__version__ in said
+    assert "no-such-package (not installed)" in said
+    assert re.search(r"CfCCell +. numba +. nothing", said)
+    assert re.search(r"LTCCell +. triton +. no CUDA device", said) or torch.cuda.is_available()
+    assert re.search(r"TAUFLOW_BACKEND +. reference", said)
+    assert "All is well." in said
+
+
+def test_a_model_is_described_with_options_and_results(call, tmp_path):
+    said = call("info", "ltc", "--results", tmp_path).output
+    assert "Hasani et al. 2021" in said
+    assert re.search(r"solver +. 'fused'", said)
+    assert ":class:" not in said
+    assert "``" not in said
+    assert re.search(r"ltc-table-3 .*LTC", said)
+    assert "not run" in said
+    assert re.search(r"solver +. 'exponential'", call("info", "ltc-exp").output)  # the entry's own
+    assert "Did you mean 'ltc'" in call("info", "ltcc", code=1).output
+
+
+def test_models_are_found_by_what_they_speak_of(call):
+    said = call("models", "--find", "Missing  VALUES").output
+    assert "gru-d" in said
+    assert "ode-lstm" not in said
+    assert "No model speaks of 'zebra'" in call("models", "--find", "zebra").output
