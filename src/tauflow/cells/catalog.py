@@ -43,12 +43,14 @@ class ModelEntry:
         title: name in the papers.
         cell: the class.
         options: options fixed by this entry.
+        tune: values that are worth trying, by name of the option.
     """
 
     name: str
     title: str
     cell: type[AbstractCell]
     options: dict[str, Any] = field(default_factory=dict)
+    tune: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:
@@ -65,25 +67,33 @@ class ModelEntry:
 # How the code of the LTC paper integrates its baselines: six steps of 0.1, whatever the gap.
 _LTC_2021: dict[str, Any] = {"substeps": 6, "step_size": 0.1, "scale": False, "init": "tf1"}
 
+_BACKBONE = {
+    "backbone_layers": (1, 2, 3),
+    "backbone_units": (32, 64, 128, 256),
+    "backbone_dropout": (0.0, 0.1, 0.3),
+}
+_GATED_FLOW = {"layers": (1, 2, 3), "gate_layers": (1, 2)}
+_SUBSTEPS = {"substeps": (1, 3, 6)}
+
 MODELS: Registry[ModelEntry] = Registry(
     "model",
     {
         entry.name: entry
         for entry in (
-            ModelEntry("ltc", "LTC", LTCCell),
+            ModelEntry("ltc", "LTC", LTCCell, tune={"substeps": (3, 6, 12)}),
             ModelEntry("ltc-exp", "LTC, exponential step", LTCCell, {"solver": "exponential"}),
             ModelEntry("ltc-neuronal", "LTC, neuronal form", NeuronalLTCCell),
-            ModelEntry("cfc", "CfC", CfCCell),
-            ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}),
-            ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}),
-            ModelEntry("cfc-mmrnn", "CfC-mmRNN", MixedMemoryCell, {"core": "cfc"}),
+            ModelEntry("cfc", "CfC", CfCCell, tune=_BACKBONE),
+            ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}, _BACKBONE),
+            ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}, _BACKBONE),
+            ModelEntry("cfc-mmrnn", "CfC-mmRNN", MixedMemoryCell, {"core": "cfc"}, _BACKBONE),
             ModelEntry("wired-cfc", "CfC on a wiring", WiredCfCCell),
             ModelEntry("lstm", "LSTM", LSTMCell),
             ModelEntry("augmented-lstm", "Augmented LSTM", LSTMCell, {"append_dt": True}),
             ModelEntry("gru", "GRU", GRUCell),
             ModelEntry("elman", "Elman RNN", ElmanCell),
-            ModelEntry("gnode", "gnODE", GNODECell),
-            ModelEntry("node", "nODE", GNODECell, {"gate_layers": 0}),
+            ModelEntry("gnode", "gnODE", GNODECell, tune=_GATED_FLOW),
+            ModelEntry("node", "nODE", GNODECell, {"gate_layers": 0}, {"layers": (1, 2, 3)}),
             ModelEntry("mgru", "mGRU", GNODECell, {"layers": 1, "final_activation": "tanh"}),
             ModelEntry(
                 "elman-euler",
@@ -93,10 +103,10 @@ MODELS: Registry[ModelEntry] = Registry(
             ),
             ModelEntry("gru-euler", "GRU, Euler step", EulerGRUCell),
             ModelEntry("lstm-euler", "LSTM, Euler step", EulerLSTMCell),
-            ModelEntry("lem", "LEM", LEMCell),
+            ModelEntry("lem", "LEM", LEMCell, tune={"tau": (0.3, 1.0, 3.0)}),
             ModelEntry("lem-forward", "LEM, forward Euler", LEMCell, {"scheme": "forward"}),
-            ModelEntry("ct-rnn", "CT-RNN", CTRNNCell),
-            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}),
+            ModelEntry("ct-rnn", "CT-RNN", CTRNNCell, tune=_SUBSTEPS),
+            ModelEntry("ode-rnn", "ODE-RNN", CTRNNCell, {"damping": 0.0}, _SUBSTEPS),
             ModelEntry(
                 "ct-rnn-ltc", "CT-RNN of the LTC paper", CTRNNCell, {**_LTC_2021, "solver": "euler"}
             ),
@@ -104,7 +114,7 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ode-lstm", "ODE-LSTM", ODELSTMCell),
             ModelEntry("ode-lstm-torch", "ODE-LSTM, PyTorch form", ODELSTMCell, {"form": "torch"}),
             ModelEntry("gru-ode", "GRU-ODE", GRUODECell),
-            ModelEntry("ct-gru", "CT-GRU", CTGRUCell),
+            ModelEntry("ct-gru", "CT-GRU", CTGRUCell, tune={"scales": (4, 8, 12)}),
             ModelEntry(
                 "ct-gru-ltc", "CT-GRU of the LTC paper", CTGRUCell, {"decay": "released-ltc"}
             ),
@@ -139,9 +149,19 @@ MODELS: Registry[ModelEntry] = Registry(
                 {"decay": True, "impute": True},
             ),
             ModelEntry("ode-rnn-rubanova", "ODE-RNN of the Latent ODE paper", RubanovaODERNNCell),
-            ModelEntry("cornn", "coRNN", CoRNNCell),
-            ModelEntry("lipschitz-rnn", "Lipschitz RNN", LipschitzRNNCell),
-            ModelEntry("lmu", "LMU", LMUCell),
+            ModelEntry(
+                "cornn",
+                "coRNN",
+                CoRNNCell,
+                tune={"step_size": (0.01, 0.05, 0.2), "gamma": (1.0, 3.0, 5.0), "eps": (1.0, 5.0)},
+            ),
+            ModelEntry(
+                "lipschitz-rnn",
+                "Lipschitz RNN",
+                LipschitzRNNCell,
+                tune={"beta": (0.65, 0.8, 0.9), "gamma": (0.001, 0.01, 0.1)},
+            ),
+            ModelEntry("lmu", "LMU", LMUCell, tune={"theta": (30.0, 100.0, 300.0)}),
             ModelEntry("hippo-legs", "HiPPO-LegS", HiPPOCell),
             ModelEntry("hippo-lagt", "HiPPO-LagT", HiPPOCell, {"measure": "lagt"}),
             ModelEntry("exprnn", "expRNN", ExpRNNCell),

@@ -16,6 +16,7 @@ from .info import info
 from .own_table import takes_table
 from .predict import predict
 from .recipe import Config, Device, Log, Settings, config_table, recipe_changes
+from .tune import tune
 from .warmup import warmup
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
+app.command()(tune)
 app.command()(warmup)
 app.command()(info)
 app.command()(doctor)

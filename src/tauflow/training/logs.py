@@ -1,14 +1,29 @@
 """Callbacks that write the course of a training: CSV, TensorBoard, MLflow, Weights & Biases."""
 
 import csv
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tauflow.checks import one_of
-from tauflow.extras import require
+from tauflow.errors import MissingExtraError
 
 from .callbacks import Callback, Training
+
+
+def _library(module: str, package: str) -> Any:
+    """Import what a log is written by; it is the user's own, and no extra of this library.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"{package} is not installed. Install it with: pip install {package}"
+        ) from error
 
 
 class _Log(Callback):
@@ -56,7 +71,7 @@ class _TensorBoard(_Log):
     """Event files beside the run's own, for ``tensorboard --logdir``."""
 
     def on_start(self, training: Training) -> None:
-        board = require("torch.utils.tensorboard", extra="tensorboard")
+        board = _library("torch.utils.tensorboard", "tensorboard")
         # What an earlier call wrote of epochs that were not saved is not shown.
         self.writer = board.SummaryWriter(str(self.folder), purge_step=training.epoch + 1)
 
@@ -74,7 +89,7 @@ class _MLflow(_Log):
     """A run of MLflow, where its own settings (``MLFLOW_TRACKING_URI``) say."""
 
     def on_start(self, training: Training) -> None:
-        self.mlflow = require("mlflow", extra="mlflow")
+        self.mlflow = _library("mlflow", "mlflow")
         self.mlflow.start_run(run_name=self.name)
         self.mlflow.log_params({k: str(v) for k, v in self.config.items()})
 
@@ -90,7 +105,7 @@ class _Wandb(_Log):
     """A run of Weights & Biases, where its own settings (``WANDB_PROJECT``) say."""
 
     def on_start(self, training: Training) -> None:
-        wandb = require("wandb", extra="wandb")
+        wandb = _library("wandb", "wandb")
         self.run = wandb.init(name=self.name, config=self.config, dir=str(self.folder))
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:

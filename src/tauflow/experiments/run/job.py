@@ -190,6 +190,7 @@ def execute(
     progress: bool | None = None,
     callbacks: Iterable[AnyCallback] = (),
     device: str | None = None,
+    tested: bool = True,
 ) -> tuple[RunRecord, SequenceModel | AbstractWholeModel]:
     """Train the job's model.
 
@@ -201,6 +202,7 @@ def execute(
         progress: whether to draw a bar; by default on a terminal only.
         callbacks: told how it goes, see :func:`tauflow.training.train`.
         device: where to train; by default the CPU.
+        tested: whether to score the test data, which a choice of settings must not see.
 
     Returns:
         The record and the model, which holds the selected weights.
@@ -212,7 +214,7 @@ def execute(
         model,
         train=data.train,
         valid=data.valid,
-        test=data.test,
+        test=data.test if tested else None,
         loss=job.loss,
         metric=job.metric,
         recipe=job.recipe,

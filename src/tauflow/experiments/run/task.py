@@ -83,12 +83,25 @@ class CsvFile:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """Loaded data, what tells them from others, and what trivial predictions are made of."""
 
     data: TaskData
     part: Part
     compared: TaskData
+
+    def job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
+        """Return the job of training a model on these data."""
+        return Job(
+            experiment=self.part.dataset,
+            row=spec.cell,
+            part=self.part,
+            model=spec,
+            recipe=recipe,
+            loss=self.data.card.loss,
+            metric=self.data.card.metric,
+            seed=seed,
+        )
 
 
 def run_task(
@@ -145,27 +158,11 @@ def run_task(
     """
     entry_of(model)  # refuse an unknown name before data are loaded
     spec = ModelSpec(model, hidden_size, options=dict(options or {}))
-    if isinstance(source, CsvFile):
-        found = _of_csv(source, spec, say)
-    elif isinstance(source, Path):
-        found = _of_folder(source)
-    else:
-        part = Part("", source, dict(dataset_options or {}))
-        data = load_part(part, data_dir)
-        found = _Source(data, part, data)
+    found = read_source(source, spec, data_dir, dataset_options, say)
     data, card = found.data, found.data.card
     if data.valid is None:
         recipe = replace(recipe, select="last")
-    job = Job(
-        experiment=found.part.dataset,
-        row=spec.cell,
-        part=found.part,
-        model=spec,
-        recipe=recipe,
-        loss=card.loss,
-        metric=card.metric,
-        seed=seed,
-    )
+    job = found.job(spec, recipe, seed)
 
     def begin() -> Path:
         if resume:
@@ -192,14 +189,31 @@ def run_task(
     return run
 
 
-def _of_folder(folder: Path) -> _Source:
+def read_source(
+    source: str | Path | CsvFile,
+    spec: ModelSpec,
+    data_dir: Path | None = None,
+    dataset_options: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Source:
+    """Load the data of a task for a model; see :func:`run_task`."""
+    if isinstance(source, CsvFile):
+        return _of_csv(source, spec, say)
+    if isinstance(source, Path):
+        return _of_folder(source)
+    part = Part("", source, dict(dataset_options or {}))
+    data = load_part(part, data_dir)
+    return Source(data, part, data)
+
+
+def _of_folder(folder: Path) -> Source:
     data = open_task(folder)
     # That one file holds the digests of all others.
     digest = sha256_of(folder / FACTS_FILE)
-    return _Source(data, Part("", _file_name(data.card.name), {"sha256": digest}), data)
+    return Source(data, Part("", _file_name(data.card.name), {"sha256": digest}), data)
 
 
-def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> _Source:
+def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> Source:
     path = file.path
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(
@@ -211,7 +225,7 @@ def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> _Sour
     data = plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
     for note in data.card.notes:
         say(note)
-    return _Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
+    return Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
 
 
 def _file_name(name: str) -> str:

@@ -1,0 +1,75 @@
+"""``tauflow tune``: good settings of a model for a task, found by trying."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .own_table import takes_table
+from .recipe import Config, Device, Settings, config_table, recipe_changes
+
+
+@takes_table
+def tune(
+    task: Annotated[
+        str | None, typer.Argument(help="A data set, a table of your own, or a stored folder.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    trials: Annotated[int, typer.Option(min=1, help="In all, earlier calls included.")] = 20,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of a trial.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of settings, weights and order.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="recipe.lr=[0.001,0.01] or model.NAME=[...]; may be repeated."),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of studies and runs.")] = Path("runs"),
+    device: Device = None,
+    settings: Settings = None,
+    config: Config = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="A table of your own.")] = None,
+    *,
+    said: dict[str, Any],
+) -> None:
+    """Try settings of a model, and keep the best by their validation score; goes on if repeated."""
+    from tauflow.experiments.run.task import RECIPE
+    from tauflow.experiments.run.tune import BEST
+    from tauflow.experiments.run.tune import tune as search
+
+    from .options import key_values
+    from .output import print_table, say
+    from .own_table import one_source
+
+    changes = {**config_table(config, "recipe"), **recipe_changes(settings, epochs=epochs)}
+    found = search(
+        one_source(task, csv, said),
+        model,
+        trials=trials,
+        options={**config_table(config, "options"), **key_values(option or [])},
+        recipe=RECIPE.changed(changes),
+        vary=key_values(vary or [], option="--vary"),
+        seed=seed,
+        jobs=jobs,
+        device=device,
+        runs_dir=runs,
+        say=say,
+    )
+    states = [state for _, _, state in found.trials]
+    print_table(
+        ("setting", "best", "importance"),
+        [
+            (name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
+            for name, value in found.settings.items()
+            for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
+        ],
+        title=f"Best validation {found.metric}: {found.score:.4g}",
+        caption=(
+            f"{len(states)} trials: {states.count('complete')} whole, {states.count('pruned')} "
+            f"ended early, {states.count('fail')} not finite."
+        ),
+        numbers=(1, 2),
+    )
+    say(f"Train with them: tauflow run --config {found.directory / BEST}")
