@@ -127,7 +127,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                 one row per sample, of pandas, Polars or Arrow, with ``id``. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column.
-            sample_weight: (B,), how much a sequence counts; with 0 it is left out.
+            sample_weight: (B,), how much a sequence counts; with 0 it is left out. Of a data frame
+                also one per row, as for y.
             validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of what
                 follows.
             {given}
@@ -135,8 +136,11 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         Returns:
             Itself. ``result_`` is what :func:`tauflow.train` returned, ``module_`` the network.
         """
+        self._check_kinds()
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
+        if rows.order is not None and sample_weight is not None:
+            sample_weight = per_sequence("sample_weight", np.asarray(sample_weight), rows)
         weight = checked_weight(sample_weight, len(rows))
         if weight is not None and not weight.all():
             counted = np.flatnonzero(weight)
@@ -277,13 +281,13 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             if not array.ndim:
                 raise ShapeError(f"y must hold a target per sequence, got {y!r}.")
-            return rows, per_sequence(array, rows)
+            return rows, per_sequence("y", array, rows)
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
         rows = self._rows(X, given, reset=reset, besides=(y,))
         sheet = sheet_of(X)
         column = sheet.columns[sheet.check_name(y, "target")]
-        return rows, per_sequence(column, rows)
+        return rows, per_sequence("y", column, rows)
 
     def _rows(self, X: Any, given: "Given", *, reset: bool, besides: Sequence[str] = ()) -> Rows:
         return read_rows(
@@ -322,6 +326,12 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
         self.module_ = module.to(DTYPES[self.dtype])
+
+    def _check_kinds(self) -> None:
+        for name, kind, words in (("options", Mapping, "mapping"), ("callbacks", Sequence, "list")):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ArgumentError(f"{name} must be a {words}, got {value!r}.")
 
     def _refuse_changes(self) -> None:
         for name, value in self._built.items():

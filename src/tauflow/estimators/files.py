@@ -5,6 +5,7 @@ They are tensor files, see :mod:`tauflow.tensorfile`.
 
 from collections.abc import Mapping
 from dataclasses import fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ def write_estimator(estimator: Any, path: Path) -> None:
     parameters = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
-        if name not in _CHANCE or isinstance(value, int)
+        if name not in _CHANCE or isinstance(value, Integral)
     }
     learned = {
         name: value

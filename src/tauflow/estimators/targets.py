@@ -61,8 +61,8 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     return weight
 
 
-def per_sequence(y: NDArray[Any], rows: Rows) -> NDArray[Any]:
-    """Return one target per sequence, where a table may come with one per row.
+def per_sequence(name: str, y: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Raises:
         ShapeError: there are neither as many as sequences nor as rows.
@@ -72,8 +72,8 @@ def per_sequence(y: NDArray[Any], rows: Rows) -> NDArray[Any]:
         return y
     if rows.order is None or len(y) != len(rows.values):
         raise ShapeError(
-            f"Found input variables with inconsistent numbers of samples: y has {len(y)} targets, "
-            f"and X has {len(rows)} sequences."
+            f"Found input variables with inconsistent numbers of samples: {name} has {len(y)} "
+            f"entries, and X has {len(rows)} sequences."
         )
     sorted_y = y[rows.order]
     firsts = sorted_y[rows.starts]
@@ -81,8 +81,8 @@ def per_sequence(y: NDArray[Any], rows: Rows) -> NDArray[Any]:
     if differs.any():
         row = int(rows.order[np.argwhere(differs)[0][0]])
         raise DataError(
-            f"y has two values for one sequence: that of row {row} (counted from 0) is {y[row]}, "
-            f"another than in the first row of its id."
+            f"{name} has two values for one sequence: that of row {row} (counted from 0) is "
+            f"{y[row]}, another than in the first row of its id."
         )
     return firsts
 
@@ -97,9 +97,15 @@ def parts_of(
         share: of those to validate on; 0 for none.
         random: draws them.
         classes: to be spread evenly, if there are any.
+
+    Raises:
+        ArgumentError: it is no share, or leaves nothing to train on.
     """
     everything = np.arange(count)
-    if not within(0.0, 1.0, validation_fraction=share):
+    share = float(within(0.0, 1.0, validation_fraction=share))
+    if share == 1.0:
+        raise ArgumentError("validation_fraction=1 leaves nothing to train on. Give a part of 1.")
+    if not share:
         return everything, everything[:0]
     kept, held = train_test_split(
         everything, test_size=share, random_state=random, stratify=classes

@@ -78,6 +78,11 @@ def test_a_table_is_the_list_of_its_ids(kind):
     assert fitted.score(mixed, "target") == fitted.score(table, table["target"])
     per_row = estimator.fit(table.drop(columns="target"), table["target"], id="who", time="at")
     np.testing.assert_allclose(per_row.predict_proba(table), expected, rtol=0, atol=1e-6)
+    weight = np.arange(len(X)) + 1.0
+    expected = estimator.fit(X, y, weight, t=t).predict_proba(X, t=t)
+    of_rows = weight[table["who"].str[1:].astype(int)]
+    weighted = estimator.fit(table, "target", of_rows, id="who", time="at")
+    np.testing.assert_allclose(weighted.predict_proba(table), expected, rtol=0, atol=1e-6)
 
 
 def test_dates_count_in_seconds_in_tables_and_arrays():
