@@ -22,6 +22,33 @@ from tauflow.estimators import SequenceClassifier, SequenceRegressor
 EXACT = {**SMALL, "dtype": "float64", "batch_size": 1000}
 
 
+def test_it_is_what_a_user_would_write():
+    X, t, y, _ = sequences(missing=0.2)
+    array, lengths = padded(X, fill=np.nan)
+    gaps, _ = padded([np.diff(one, prepend=one[:1]) for one in t])
+    rows = np.concatenate(X)
+    scaled = (array - np.nanmean(rows, 0)) / np.nanstd(rows, 0)
+    inputs = np.concatenate([np.nan_to_num(scaled), np.isfinite(scaled)], axis=-1)
+    inputs[np.arange(array.shape[1]) >= lengths[:, None]] = 0.0
+    unit = np.median(np.concatenate([np.diff(one) for one in t]))
+    data = tauflow.SequenceBatch(
+        torch.tensor(inputs, dtype=torch.float32),
+        torch.tensor(y == "up").long(),
+        dt=torch.tensor(gaps / unit, dtype=torch.float32),
+        mask=torch.arange(array.shape[1]) < torch.tensor(lengths)[:, None],
+    )
+    seed = int(np.random.RandomState(0).randint(2**31))
+    torch.manual_seed(seed)
+    rnn = tauflow.CfC(4, SMALL["hidden_size"], return_sequences=False, backend="reference")
+    model = tauflow.SequenceModel(rnn, 2)
+    recipe = tauflow.Recipe(epochs=3, lr=SMALL["lr"], batch_size=32, select="last")
+    tauflow.train(model, train=data, recipe=recipe, seed=seed)
+    with torch.no_grad():
+        logits, _ = model(data.x, dt=data.dt, mask=data.mask)
+    found = SequenceClassifier(**SMALL).fit(X, y, t=t).predict_proba(X, t=t)
+    np.testing.assert_allclose(found, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"up": 3.0, "down": 1.0}])
 def test_whole_weights_repeat_sequences(class_weight):
     X, t, y, _ = sequences(12, missing=0.2)
