@@ -29,6 +29,10 @@ class UnknownNameError(TauflowError, LookupError):
     """A name is not in the catalog it was looked up in."""
 
 
+class TimeUnitWarning(UserWarning):
+    """Gaps are counted in a unit that is far from the time constants of the model."""
+
+
 class WiringError(TauflowError, ValueError):
     """A wiring cannot be built with these sizes."""
 

@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+SHORT_GAP, LONG_GAP = 0.01, 100.0
+"""Time constants of cells begin around 1: typical gaps outside are in an ill-chosen unit."""
 TOLERATED = 0.01
 """The largest change of a gap by rounding, as a share of the gap."""
 

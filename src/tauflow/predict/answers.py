@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow.data.table.frames import UNITS
 from tauflow.data.table.like import NewTable
 from tauflow.data.table.options import TableInfo
+from tauflow.data.table.sheet import Floats, Indices
 from tauflow.extras import require
 
 if TYPE_CHECKING:
@@ -32,8 +35,11 @@ def answers_of(
     columns: list[tuple[str, Any]] = [(options.id, read.sheet.columns[options.id][rows])]
     values = found.numpy()
     if read.card.per_step:
-        columns.append(_times(read, info, rows, part.times))
+        name = options.time or "row"
+        columns.append((name, _times(read, options.time, rows, part.times)))
         values = values[part.valid()]
+    if read.ahead is not None:
+        columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:
         columns.append((str(options.target), np.array(info.outputs, object)[values]))
     else:
@@ -42,8 +48,21 @@ def answers_of(
     return frame.set_axis([name for name, _ in columns], axis=1)
 
 
-def _times(read: NewTable, info: TableInfo, rows: Any, counted: Any) -> tuple[str, Any]:
+def _times(read: NewTable, time: str | None, rows: Indices, counted: Floats) -> NDArray[Any]:
     """Return the times of rows as the table has them, or which of its id each is."""
-    if info.options.time is None:
-        return "row", counted.astype(np.int64)
-    return info.options.time, read.sheet.columns[info.options.time][rows]
+    return counted.astype(np.int64) if time is None else read.sheet.columns[time][rows]
+
+
+def _later(times: NDArray[Any], ahead: Floats, info: TableInfo) -> Any:
+    """Return times that are so far ahead of those of a table, to the microsecond if dates."""
+    if not info.dated:
+        whole = times.dtype.kind in "iu" and bool((ahead == np.round(ahead)).all())
+        if whole:
+            return times + ahead.astype(np.int64)
+        return times.astype(np.float64) + ahead
+    pandas = require("pandas", extra="tables")
+    steps = np.round(ahead * (UNITS[info.unit] / np.timedelta64(1, "us"))).astype("timedelta64[us]")
+    if times.dtype.kind in "mM":
+        return times + steps
+    moments = [pandas.Timestamp(time) + step for time, step in zip(times, steps, strict=True)]
+    return [moment.isoformat() for moment in moments] if isinstance(times[0], str) else moments

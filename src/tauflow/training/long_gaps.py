@@ -1,10 +1,13 @@
-"""Whether the gaps of data explain why a model's numbers are not finite."""
+"""Whether the gaps of data suit a model, and whether they explain that it is not finite."""
 
 import math
+import warnings
 
 from torch import nn
 
 from tauflow.batch import SequenceBatch
+from tauflow.errors import TimeUnitWarning
+from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 SUSPECT = 100.0
 """A gap that is worth a word though no cell names a limit: time constants are often about 1."""
@@ -38,6 +41,29 @@ def long_gap_words(model: nn.Module, data: SequenceBatch) -> str:
             "of time. "
         )
     return ""
+
+
+def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
+    """Warn if a model reads gaps, and those of the data are far from its time constants.
+
+    The median of the gaps above 0 is looked at, of as many sequences as fit into memory at ease.
+    """
+    if data.dt is None or not any(getattr(part, "uses_dt", False) for part in model.modules()):
+        return
+    _, piece = next(data.pieces())
+    assert piece.dt is not None
+    gaps = piece.dt if piece.mask is None else piece.dt[piece.mask]
+    gaps = gaps[gaps > 0]
+    median = float(gaps.median()) if gaps.numel() else 1.0
+    if SHORT_GAP <= median <= LONG_GAP:
+        return
+    warnings.warn(
+        f"the median gap of the training data is {median:.4g}, and the time constants of models "
+        f"begin around 1, so that little may be learned. Divide dt by {median:.4g}, of all parts; "
+        "of tables time_unit='auto' does so. What this means: docs/time.md",
+        TimeUnitWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def longest_gap(data: SequenceBatch) -> tuple[float, int, int]:

@@ -19,7 +19,7 @@ from .asked import AnyScore
 from .callbacks import AnyCallback, Callbacks
 from .checkpoint import Checkpoint, check_numbers
 from .curriculum import steps_of_epoch
-from .long_gaps import long_gap_words
+from .long_gaps import long_gap_words, warn_of_unit
 from .metrics import evaluate_all
 from .preconditions import (
     AUTO,
@@ -117,6 +117,9 @@ def train(
         NonFiniteError: the loss, a metric or a parameter became NaN or infinite, and the recipe
             does not say to stop there. The epochs before that one are in ``run_dir``.
         RankError: another process of the group failed.
+
+    Warns:
+        TimeUnitWarning: the model reads gaps, and their median is far from 1; see docs/time.md.
     """
     ranks = Ranks.here()
     at_least(0, seed=seed)
@@ -133,6 +136,8 @@ def train(
         model.to(to)
     if compile:
         model.compile()
+    if ranks.writes:
+        warn_of_unit(model, data, stacklevel=2)
     told = Callbacks(callbacks, ranks)
     facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
     sizes = {name: None if split is None else len(split) for name, split in splits.items()}

@@ -39,7 +39,7 @@ def test_what_is_no_data():
 
 
 def test_sequences_of_any_length_are_scaled_by_the_old_table():
-    data = from_table(visits(), target="died", **SAID)
+    data = from_table(visits(), target="died", time_unit="h", **SAID)
     new = {"patient": ["x", "y", "x"], "hours": [1.0, 2.0, 4.0], "a": [1.0, 2.0, 3.0]}
     ids, batch = sequences_like(data, {**new, "b": [0.0, 0.0, 0.0]})
     assert ids == ("x", "y")
@@ -85,7 +85,7 @@ def test_columns_and_units_have_to_be_there():
     with pytest.raises(UnknownNameError, match=r"no column 'b' \(feature\)"):
         sequences_like(data, without(visits(), "b"))
     dates = ["2024-05-01", "2024-05-02", "2024-05-04"] * 12
-    dated = from_table(visits(hours=dates), target="died", **SAID)
+    dated = from_table(visits(hours=dates), target="died", time_unit="h", **SAID)
     with pytest.raises(TimeError, match="'hours' are numbers, but dates in the other table"):
         sequences_like(dated, visits())
     assert sequences_like(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]

@@ -16,7 +16,9 @@ SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a"]}
 
 
 def gaps(data):
-    return by_id(data)["p05"][1].dt[0].tolist()
+    """Return the gaps of an id in the unit of the table's times."""
+    dt = by_id(data)["p05"][1].dt[0].double() * data.table.gap
+    return [float(f"{gap:.7g}") for gap in dt]
 
 
 def frame_of(stamps):
@@ -237,11 +239,28 @@ def test_rows_are_sorted_on_request_alone():
 
 def test_a_unit_far_from_the_time_constants_is_pointed_out():
     assert "median gap is 2e+03 hours" in " ".join(
-        from_table(visits(hours=[0, 2000, 4000] * 12), **SAID).card.notes
+        from_table(visits(hours=[0, 2000, 4000] * 12), time_unit=None, **SAID).card.notes
     )
     assert "median gap" not in " ".join(
-        from_table(visits(**changed("a", 0, 3.0)), **SAID).card.notes
+        from_table(visits(**changed("a", 0, 3.0)), time_unit=None, **SAID).card.notes
     )
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_by_default_the_median_gap_is_1_whatever_times_are_counted_in(scale):
+    hours = scale * np.array([0.0, 1.0, 5.0, 5.5] * 9)
+    data = from_table(visits(hours=hours, patient=np.repeat(np.arange(9), 4)), **SAID)
+    assert data.card.time_unit == ("hours" if scale == 1 else f"{scale:g} hours")
+    assert data.train.dt[0].tolist() == pytest.approx([0.0, 1.0, 4.0, 0.5])
+    assert "the median gap of the training part" in " ".join(data.card.notes)
+    new = {"patient": [1, 1], "hours": [0.0, 3 * scale], "a": [1.0, 2.0]}
+    assert sequences_like(data, new)[1].dt.tolist() == [[0.0, pytest.approx(3.0)]]
+
+
+def test_the_unit_of_dates_is_their_median_gap_too():
+    data = from_table(visits(hours=["2024-01-01", "2024-01-03", "2024-01-05"] * 12), **SAID)
+    assert data.card.time_unit == "48 hours"
+    assert data.train.dt[0].tolist() == [0.0, 1.0, 1.0]
 
 
 def unix(dtype, seconds=(0, 60, 180)):

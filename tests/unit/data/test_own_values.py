@@ -23,7 +23,9 @@ HALF = (0.5, 0.25, 0.25)
 
 
 def test_rows_of_an_id_are_put_together_with_gaps_masks_and_targets():
-    data = from_table(SCATTERED, id="who", time="t", target="y", split=HALF, scale=False)
+    data = from_table(
+        SCATTERED, id="who", time="t", target="y", split=HALF, scale=False, time_unit=None
+    )
     _, u, steps = by_id(data)["u"]
     assert steps == 3
     assert u.x[0, :3, 0].tolist() == [1.0, 0.0, 5.0]

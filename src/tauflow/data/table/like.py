@@ -35,7 +35,9 @@ class NewTable:
         card: of the task.
         x: inputs of every row, (R, I).
         observed: which of them were measured, (R, I), for a model that is told so.
-        timed: whether there is a column of times.
+        gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
+        ahead: of a forecast, how far from each row the one is that is predicted, (R,), in that
+            unit.
     """
 
     sheet: Sheet
@@ -43,7 +45,8 @@ class NewTable:
     card: DatasetCard
     x: NDArray[np.float32]
     observed: Bools | None
-    timed: bool
+    gap: float | None
+    ahead: Floats | None
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return where to cut the sequences for batches that are not too large to compute with."""
@@ -67,7 +70,7 @@ class NewTable:
         return SequenceBatch(
             x=torch.from_numpy(sequences.padded(self.x)),
             y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
-            dt=torch.from_numpy(gaps_of(sequences)) if self.timed else None,
+            dt=None if self.gap is None else torch.from_numpy(gaps_of(sequences, self.gap)),
             mask=None if bool(valid.all()) else valid,
             observed=None if observed is None else torch.from_numpy(observed),
             y_mask=torch.zeros_like(valid) if card.per_step else None,
@@ -88,7 +91,7 @@ def sequences_like(
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
         table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
         ahead: for next-step prediction with an input for the gap ahead: time from the last row of
-            each id to the one to predict, in the unit of ``data.card.time_unit``.
+            each id to the one to predict, in the unit of the times, ``data.table.unit``.
         delimiter: character between the cells of a CSV file; by default that of the other table.
 
     Returns:
@@ -141,17 +144,19 @@ def table_like(
     count = len(features)
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
     x, there = scaling.inputs_of(values)
+    following = None if info.ahead is None else np.full(len(x), info.ahead)
     if GAP_AHEAD in info.inputs[count:]:
-        x, there = with_input(x, there, _ahead(sequences, ahead) / float(info.x_scale[count]))
+        following = _ahead(sequences, ahead)
+        x, there = with_input(x, there, following / float(info.x_scale[count]))
     elif ahead is not None:
         raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
     x, seen = (x, there) if observed else (_with_measured(info, x, there), None)
-    return NewTable(sheet, sequences, card, x, seen, times is not None)
+    return NewTable(sheet, sequences, card, x, seen, None if times is None else info.gap, following)
 
 
 def _times(sheet: Sheet, column: str, info: TableInfo) -> Times:
     sheet.check_name(column, "time")
-    times = read_times(sheet, column, info.options.time_unit, plain=not info.dated)
+    times = read_times(sheet, column, info.options.unit, plain=not info.dated)
     if times.dated != info.dated:
         kinds = ("dates", "numbers") if times.dated else ("numbers", "dates")
         raise TimeError(

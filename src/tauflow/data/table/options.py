@@ -40,6 +40,7 @@ TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
 SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
 COMMA = ","
+AUTO = "auto"
 GAP_AHEAD = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
 MEASURED = "{} measured"
@@ -64,8 +65,10 @@ class TableOptions:
             with at most 20 different values; regression otherwise.
         per_step: whether there is one target per row, rather than one per id. By default there is
             one per id if no id has two different ones.
-        time_unit: unit that dates are converted to, by default hours; of numbers, which are not
-            converted, it is a name only.
+        time_unit: what a gap of 1 in the batches is. By default, ``"auto"``, the median gap of the
+            training part, whatever the times are counted in: time constants begin around 1. Else
+            the unit that dates are converted to; of numbers, which are left as they are, it is a
+            name only. ``None`` is hours for dates, and for numbers the unit that they have.
         split: fractions of training, validation and test part; see ``split_by``.
         split_seed: of the draw of ids or groups.
         sort: whether to sort the rows of an id by time; by default rows out of order are an error.
@@ -93,7 +96,7 @@ class TableOptions:
     features: Sequence[str] | None = None
     task: str | None = None
     per_step: bool | None = field(default=None, metadata={"flags": "--per-step/--per-id"})
-    time_unit: str | None = None
+    time_unit: str | None = AUTO
     split: Sequence[float] = SPLIT
     split_seed: int = 0
     sort: bool = False
@@ -116,7 +119,7 @@ class TableOptions:
         boolean(scale=self.scale)
         seed_of_bits(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
         fractions_of(self.split)
-        if self.time is None and (self.time_unit is not None or self.sort):
+        if self.time is None and (self.unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
         one_of((BY_ID, BY_TIME), split_by=self.split_by)
         if self.split_by == BY_TIME and (self.group is not None or self.split_seed):
@@ -125,6 +128,11 @@ class TableOptions:
                 f"{name} is for a draw of ids, and split_by='time' draws none: it cuts each of "
                 "them. Leave one of the two out."
             )
+
+    @property
+    def unit(self) -> str | None:
+        """The unit that is asked for by its name."""
+        return None if self.time_unit == AUTO else self.time_unit
 
     @property
     def otherwise(self) -> str:
@@ -209,6 +217,9 @@ class TableInfo:
         y_scale: as ``x_scale``.
         options: how the table was read, with its features named and its task decided.
         dated: whether its times were dates, and not numbers.
+        unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
+        gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
+        ahead: of next-step prediction, how many of them a row is ahead on average.
     """
 
     task: str
@@ -221,6 +232,9 @@ class TableInfo:
     y_scale: Tensor | None = None
     options: TableOptions = field(kw_only=True)
     dated: bool = field(kw_only=True)
+    unit: str = field(default="row", kw_only=True)
+    gap: float = field(default=1.0, kw_only=True)
+    ahead: float | None = field(default=None, kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

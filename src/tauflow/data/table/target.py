@@ -29,7 +29,8 @@ class Target:
         known: where there is a target, in the shape of y.
         per_step: whether there is one per row, or one per id, its first.
         outputs: name of every target value, or of every class.
-        ahead: time from each row to the one that is predicted, (R,), if that differs.
+        ahead: of next-step prediction, time from each row to the one that is predicted, (R,).
+        ahead_differs: whether that differs.
         notes: what a reader must know.
     """
 
@@ -41,6 +42,7 @@ class Target:
     per_step: bool
     outputs: tuple[str, ...]
     ahead: Floats | None = None
+    ahead_differs: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -289,7 +291,8 @@ def _next_rows(
         known=known,
         per_step=True,
         outputs=outputs,
-        ahead=ahead if differ else None,
+        ahead=ahead,
+        ahead_differs=differ,
         notes=tuple(notes),
     )
     return _with_targets(target, cut, sequences)

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import DataError
+from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 from .frames import Sequences, read_times, sequences_of
-from .options import GAP_AHEAD, TableInfo, TableOptions
+from .options import AUTO, GAP_AHEAD, TableInfo, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, split_of
 from .target import Target, check_classes, feature_columns, target_of
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
-_LOW, _HIGH = 0.01, 100.0  # cells begin with time constants of about 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     features = feature_columns(sheet, options)
     times = None
     if options.time is not None:
-        times = read_times(sheet, options.time, options.time_unit)
+        times = read_times(sheet, options.time, options.unit)
     values = np.stack([sheet.numbers(column) for column in features], axis=1)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
@@ -79,14 +79,25 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     x, observed = x_scaling.inputs_of(values)
     seen = observed[target.sequences.rows]
     said = replace(options, features=features, task=target.task, per_step=target.per_step)
-    if target.ahead is not None:  # an input of its own, 1 on average
-        mean = target.ahead[parts["train"].rows].mean()
-        x, observed = with_input(x, observed, target.ahead / mean)
+    ahead = None
+    if target.ahead is not None:
+        ahead = float(target.ahead[parts["train"].rows].mean())
+    if target.ahead is not None and target.ahead_differs:  # an input of its own, 1 on average
+        assert ahead is not None
+        x, observed = with_input(x, observed, target.ahead / ahead)
         features = (*features, GAP_AHEAD)
-        x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, mean))
+        x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
+    gap = 1.0
+    if times is not None and options.time_unit == AUTO:
+        gap = median_gap(parts["train"])
     batches = {
         part: _batch(
-            split, one, x, None if seen.all() else observed, y_scaling, timed=times is not None
+            split,
+            one,
+            x,
+            None if seen.all() else observed,
+            y_scaling,
+            None if times is None else gap,
         )
         for part, one in parts.items()
         if len(one)
@@ -102,17 +113,19 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         None if y_scaling is None else torch.from_numpy(y_scaling.scale),
         options=said,
         dated=times is not None and times.dated,
+        unit="row" if times is None else times.unit,
+        gap=gap,
+        ahead=ahead,
     )
-    unit = "row" if times is None else times.unit
     notes = (
         *target.notes,
         *_notes_on_targets(target),
         *split.notes,
         *_notes_on_missing(seen),
         *_notes_on_scale(info, options),
-        *([] if times is None else _notes_on_gaps(target.sequences, unit)),
+        *([] if times is None else _notes_on_gaps(target.sequences, info)),
     )
-    card = _card(split, info, name=name, source=source, time_unit=unit, notes=notes)
+    card = _card(split, info, name=name, source=source, notes=notes)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
@@ -161,11 +174,18 @@ def with_input(
     )
 
 
-def gaps_of(sequences: Sequences) -> NDArray[np.float32]:
-    """Return the padded gaps before each row, (N, longest), 0 at the first."""
+def median_gap(sequences: Sequences) -> float:
+    """Return the median of the gaps above 0, with digits that can be read; 1 if there are none."""
+    gaps = sequences.gaps()
+    gaps = gaps[gaps > 0]
+    return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
+
+
+def gaps_of(sequences: Sequences, unit: float) -> NDArray[np.float32]:
+    """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
     valid = sequences.valid()
     gaps = np.zeros(valid.shape, np.float32)
-    gaps[valid] = sequences.gaps()
+    gaps[valid] = sequences.gaps() / unit
     return gaps
 
 
@@ -175,8 +195,7 @@ def _batch(
     x: NDArray[np.float32],
     observed: Bools | None,
     scaling: Scaling | None,
-    *,
-    timed: bool,
+    gap: float | None,
 ) -> SequenceBatch:
     target, tensor = split.target, torch.from_numpy
     lengths = target.sequences.lengths
@@ -192,7 +211,7 @@ def _batch(
     return SequenceBatch(
         x=tensor(sequences.padded(x)),
         y=tensor(sequences.padded(y) if target.per_step else y[rows]),
-        dt=tensor(gaps_of(sequences)) if timed else None,
+        dt=None if gap is None else tensor(gaps_of(sequences, gap)),
         mask=tensor(sequences.valid()) if (lengths != lengths[0]).any() else None,
         observed=None if observed is None else tensor(sequences.padded(observed)),
         y_mask=y_mask,
@@ -205,7 +224,6 @@ def _card(
     *,
     name: str,
     source: str,
-    time_unit: str,
     notes: tuple[str, ...],
 ) -> DatasetCard:
     target, parts = split.target, split.parts
@@ -216,7 +234,7 @@ def _card(
         task="classify" if target.is_class else "regress",
         input_size=len(info.inputs),
         target_size=len(info.outputs),
-        time_unit=time_unit,
+        time_unit=info.unit if info.gap == 1 else f"{info.gap:.6g} {info.unit}",
         sizes=(len(parts["train"]), len(parts["valid"]), len(parts["test"])),
         source=source,
         licence="not stated",
@@ -256,12 +274,16 @@ def _notes_on_scale(info: TableInfo, options: TableOptions) -> list[str]:
     return [told + "."]
 
 
-def _notes_on_gaps(sequences: Sequences, unit: str) -> list[str]:
-    gaps = np.delete(sequences.gaps(), sequences.starts).astype(np.float32)
-    gap = float(np.median(gaps)) if gaps.size else 1.0
-    if _LOW <= gap <= _HIGH:
+def _notes_on_gaps(sequences: Sequences, info: TableInfo) -> list[str]:
+    if info.options.time_unit == AUTO:
+        return [
+            f"A gap of 1 is {info.gap:.6g} {info.unit}, the median gap of the training part "
+            "(time_unit='auto')."
+        ]
+    gap = median_gap(sequences)
+    if SHORT_GAP <= gap <= LONG_GAP:
         return []
     return [
-        f"The median gap is {gap:.3g} {unit}, far from the time constants of about 1 that "
-        "cells begin with: another unit of time may train better."
+        f"The median gap is {gap:.3g} {info.unit}, far from the time constants of about 1 that "
+        "cells begin with: time_unit='auto' would make it 1."
     ]

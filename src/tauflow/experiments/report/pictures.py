@@ -127,7 +127,7 @@ def predictions(samples: Sequence[Sample], card: DatasetCard) -> Picture:
                     label="prediction",
                 )
             grid[0, column].set_title(f"test sequence {drawn.number}")
-            grid[-1, column].set_xlabel(visible(f"time of the newest input, {card.time_unit}"))
+            grid[-1, column].set_xlabel(visible(f"time of the newest input, {drawn.unit}"))
         for feature in range(features):
             grid[feature, 0].set_ylabel(visible(names[feature]))
         shared_legend(canvas, [grid[0, 0]])

@@ -20,13 +20,15 @@ class Sample:
 
     Args:
         number: its position in the test part.
-        time: time of each step, in the data set's unit.
+        time: time of each step, in the unit.
+        unit: of time, that of the table if there is one.
         truth: for each target feature its values, NaN where it is not known.
         predicted: for each target feature the model's values.
     """
 
     number: int
     time: list[float]
+    unit: str
     truth: list[list[float]]
     predicted: list[list[float]]
 
@@ -54,14 +56,16 @@ def sample(
     with torch.no_grad():
         predicted = predict(model, batch)
     model.train(was_training)
+    unit = data.card.time_unit
     if data.table is not None:  # people know their data in the units of their table
-        batch = replace(batch, y=data.table.unscale(batch.y))
+        unit, dt = data.table.unit, None if batch.dt is None else batch.dt * data.table.gap
+        batch = replace(batch, y=data.table.unscale(batch.y), dt=dt)
         predicted = data.table.unscale(predicted)
-    found = [_one(batch, predicted, number, features) for number in range(len(batch))]
+    found = [_one(batch, predicted, number, features, unit) for number in range(len(batch))]
     return [one for one in found if one.time]
 
 
-def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int) -> Sample:
+def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int, unit: str) -> Sample:
     steps = batch.x.shape[1]
     valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
     gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
@@ -73,6 +77,7 @@ def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int) ->
     return Sample(
         number=number,
         time=time.tolist(),
+        unit=unit,
         truth=truth[valid].T[:features].tolist(),
         predicted=predicted[number][valid].T[:features].tolist(),
     )

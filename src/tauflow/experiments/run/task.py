@@ -255,6 +255,8 @@ def _identity(file: CsvFile) -> dict[str, Any]:
         for field in fields(file.table)
         if getattr(file.table, field.name) != field.default
     }
+    if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying
+        said["time_unit"] = file.table.time_unit or "none"
     return {"sha256": sha256_of(file.path), **said}
 
 
