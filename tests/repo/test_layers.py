@@ -17,7 +17,7 @@ RANKS = {
     "sequence": 4,
     **dict.fromkeys(("models", "analysis"), 5),
     "export": 6,
-    "predict": 7,
+    **dict.fromkeys(("predict", "compat"), 7),
     **dict.fromkeys(("experiments", "estimators"), 8),
     "figures": 9,
     "cli": 10,

@@ -1,0 +1,3 @@
+"""Other libraries' names and signatures on tauflow's modules, to be imported in their place."""
+
+__all__: list[str] = []

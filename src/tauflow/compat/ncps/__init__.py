@@ -1,0 +1,6 @@
+"""The interface of ``ncps`` on tauflow: import ``tauflow.compat.ncps`` in place of ``ncps``."""
+
+from . import torch, wirings
+from .torch import LTC, CfC, CfCCell, LTCCell, WiredCfCCell
+
+__all__ = ["LTC", "CfC", "CfCCell", "LTCCell", "WiredCfCCell", "torch", "wirings"]
