@@ -167,7 +167,7 @@ def closed_forward(index, low, high, blas, numbers, weights, tape, memory, run):
                 copy(before[b], after[b])
                 if remembers:
                     memory.c[(t + 1) % memory.c.shape[0], b] = memory.c[t % memory.c.shape[0], b]
-            run.out[b, t] = after[b]
+            copy(after[b], run.out[b, t])
     set_blas_threads(blas, threads)
 
 
