@@ -166,7 +166,8 @@ def closed_forward(index, low, high, blas, numbers, weights, tape, memory, run):
             if run.valid.size > 0 and not run.valid[b, t]:
                 copy(before[b], after[b])
                 if remembers:
-                    memory.c[(t + 1) % memory.c.shape[0], b] = memory.c[t % memory.c.shape[0], b]
+                    c, places = memory.c, memory.c.shape[0]
+                    copy(c[t % places, b], c[(t + 1) % places, b])
             copy(after[b], run.out[b, t])
     set_blas_threads(blas, threads)
 
