@@ -3,7 +3,6 @@
 import csv
 import inspect
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import wraps
@@ -129,11 +128,6 @@ def one_source(task: str | None, csv: Path | None, said: dict[str, Any]) -> "str
             first = "--" + next(iter(said)).replace("_", "-")
             raise ArgumentError(f"{first} is for a file of your own. Leave it out, or name a file.")
         return Path(task) if task not in DATASETS and Path(task).is_dir() else task
-    if "id" not in said:
-        raise ArgumentError(
-            f"{csv} needs --id, the column that says to which sequence a row belongs. For example: "
-            f"tauflow run {shlex.quote(str(csv))} --id patient --time hours --target died"
-        )
     return CsvFile(csv, TableOptions(**said))
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from tauflow.checks import one_of
-from tauflow.data.table.frames import read_times, sequences_of
+from tauflow.data.table.frames import sequences_of
 from tauflow.data.table.sheet import sheet_of
+from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
 from .rows import Indices, Rows

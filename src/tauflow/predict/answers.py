@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tauflow.data.table.frames import UNITS
 from tauflow.data.table.like import NewTable
 from tauflow.data.table.options import TableInfo
 from tauflow.data.table.sheet import Floats, Indices
+from tauflow.data.table.times import UNITS
 from tauflow.extras import require
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def answers_of(
     pandas = require("pandas", extra="tables")
     part, options = read.sequences.among(first, last), info.options
     rows = part.rows if read.card.per_step else part.rows[part.starts]
-    columns: list[tuple[str, Any]] = [(options.id, read.sheet.columns[options.id][rows])]
+    id = options.id
+    columns: list[tuple[str, Any]] = [(id, read.sheet.columns[id][rows])] if id is not None else []
     values = found.numpy()
     if read.card.per_step:
         name = options.time or "row"

@@ -35,7 +35,7 @@ def test_a_file_in_the_place_of_a_data_set_is_a_table(call, tmp_path):
     (tmp_path / "my visits").write_text("a,b\n1,2\n")
     for name in ("visits.csv", "visits.csv.gz", "visits.parquet", "my visits"):
         assert one_source(name, None, {"id": "a"}) == one_source(None, Path(name), {"id": "a"})
-    assert "tauflow run visits.csv --id" in call("run", "visits.csv", code=1).stderr
+    assert "there is no file visits.csv" in call("run", "visits.csv", code=1).stderr
 
 
 def test_a_traceback_may_be_asked_for_in_any_place(call):

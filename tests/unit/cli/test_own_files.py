@@ -90,7 +90,9 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--csv", "visits.csv"], "visits.csv needs --id"),
+        (["visits.csv", *SAID[4:]], "name the column that tells them apart: id (--id)"),
+        ([*SAID, "--long", "a"], "long must name two columns"),
+        ([*SAID, "--target", "a,died"], "row 2, column 'died' holds"),
         (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),
         ([], "takes a data set or a file of your own, got neither"),
         (["pendulum", "--time-unit", "h"], "--time-unit is for a file of your own"),
@@ -108,7 +110,6 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
             "'cfc' with bidirectional=true reads a sequence to its end",
         ),
         (["--csv", "visit.csv", *SAID[2:]], "Did you mean 'visits.csv'"),
-        ([*SAID, "--target", "level", "--features", "b,died"], "row 2, column 'died' holds"),
     ],
 )
 def test_what_is_refused(call, visits, words, message):

@@ -7,7 +7,7 @@ import torch
 from own_tables import by_id, changed, visits, write
 
 from tauflow.data import from_table, read_csv, sequences_like
-from tauflow.data.table.frames import UNITS
+from tauflow.data.table.times import UNITS
 from tauflow.errors import TimeError, UnknownNameError
 
 STAMPS = ["2024-02-28T12:00:00", "2024-02-29T00:00:00", "2024-03-01T06:30:00"]

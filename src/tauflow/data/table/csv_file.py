@@ -26,7 +26,9 @@ _BLOCK = 1 << 22  # bytes looked at together
 _ROWS = 1 << 16  # rows parsed together
 
 
-def read_sheet(path: Path, delimiter: str = ",", names: Collection[str | None] = ()) -> Sheet:
+def read_sheet(
+    path: Path, delimiter: str = ",", names: Collection[str | None] = (), decimal: str = "."
+) -> Sheet:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
     Rows are counted as in a spreadsheet: the row of names is row 1, and empty rows count.
@@ -39,6 +41,7 @@ def read_sheet(path: Path, delimiter: str = ",", names: Collection[str | None] =
         path: of the file.
         delimiter: a character; ``"tab"`` or a backslash and a t, as typed in a shell, is a tab.
         names: columns whose cells are names, such as ids: they are text in any case.
+        decimal: sign before the decimals of numbers; numbers with another one are text.
 
     Raises:
         ArgumentError: the delimiter is not a single character.
@@ -59,7 +62,7 @@ def read_sheet(path: Path, delimiter: str = ",", names: Collection[str | None] =
     if rows is not None and any(header):
         _check_header(path, header, delimiter)
         text = [place for place, name in enumerate(header) if name in names]
-        columns = _typed(pandas, content, start, len(header), delimiter, text)
+        columns = _typed(pandas, content, start, len(header), (delimiter, decimal), text)
         if columns is not None and len(columns[0]) == len(rows):
             numbers = rows + number
 
@@ -176,7 +179,12 @@ def _delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indi
 
 
 def _typed(
-    pandas: Any, content: bytes, start: int, width: int, delimiter: str, text: Collection[int]
+    pandas: Any,
+    content: bytes,
+    start: int,
+    width: int,
+    signs: tuple[str, str],
+    text: Collection[int],
 ) -> list[NDArray[Any]] | None:
     """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
 
@@ -185,7 +193,7 @@ def _typed(
         content: of the file.
         start: where its rows do.
         width: how many columns there are.
-        delimiter: between cells.
+        signs: between cells, and before decimals.
         text: columns to be read as objects, which text and missing values are.
     """
     # From 3.1 on, pandas reads all digits of a number by itself.
@@ -196,7 +204,8 @@ def _typed(
     try:
         with pandas.read_csv(
             stream,
-            sep=delimiter,
+            sep=signs[0],
+            decimal=signs[1],
             header=None,
             names=range(width),
             index_col=False,
@@ -221,7 +230,7 @@ def _typed(
         if place not in text and not _is_certain(pandas, column)
     ]
     if again:
-        return _typed(pandas, content, start, width, delimiter, [*text, *again])
+        return _typed(pandas, content, start, width, signs, [*text, *again])
     empty = np.logical_and.reduce([pandas.isna(column) for column in columns])
     return None if empty.any() else columns
 

@@ -1,5 +1,7 @@
 """What a table may be in: a file of one of several formats, or a frame of any library."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from tauflow.extras import require
 from .csv_file import check_there, read_sheet
 from .options import COMMA, TableOptions
 from .sheet import Sheet, sheet_of
+from .tidy import tidied
 
 _PARQUET = (".parquet", ".pq")
+_NUMBERS_OF_ROWS = re.compile(r"__index_level_\d+__")
 _SUFFIXES = (".csv", ".tsv", ".txt", ".gz", *_PARQUET)
 
 
@@ -27,14 +31,21 @@ def name_of(path: Path) -> str:
     return path.name
 
 
-def read_table(table: Any, options: TableOptions, *, delimiter: str | None = None) -> Sheet:
-    """Return the cells of a table.
+def read_table(
+    table: Any,
+    options: TableOptions,
+    *,
+    delimiter: str | None = None,
+    variables: Sequence[str] | None = None,
+) -> Sheet:
+    """Return the cells of a table, tidied: see :func:`tauflow.data.table.tidy.tidied`.
 
     Args:
         table: the path of a file in CSV, plain or compressed by gzip, or Parquet; or a table as
             :func:`tauflow.data.table.sheet.sheet_of` takes it.
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options.
+        variables: of a long table those that an earlier one had.
 
     Raises:
         ArgumentError: a delimiter is given for what has none.
@@ -46,9 +57,11 @@ def read_table(table: Any, options: TableOptions, *, delimiter: str | None = Non
     if not is_csv and (delimiter or options.delimiter) != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
     if is_csv:
-        names = (options.id, options.group)
-        return read_sheet(Path(table), delimiter or options.delimiter, names)
-    return _read_parquet(Path(table)) if is_file else sheet_of(table)
+        names = (options.id, options.group, *(options.long or ())[:1])
+        sheet = read_sheet(Path(table), delimiter or options.delimiter, names, options.decimal)
+    else:
+        sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
+    return tidied(sheet, options, variables)
 
 
 def _read_parquet(path: Path) -> Sheet:
@@ -58,4 +71,6 @@ def _read_parquet(path: Path) -> Sheet:
         table = parquet.read_table(path)
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
-    return replace(sheet_of(table), where=str(path))
+    # Of a data frame whose rows were numbered, pandas writes the numbers too.
+    names = [name for name in table.column_names if not _NUMBERS_OF_ROWS.fullmatch(name)]
+    return replace(sheet_of(table.select(names)), where=str(path))

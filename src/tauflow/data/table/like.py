@@ -14,10 +14,12 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError, TimeError
 
 from .files import read_table
-from .frames import Sequences, Times, read_times, sequences_of
+from .frames import Sequences, sequences_of
+from .inputs import inputs_of
 from .options import GAP_AHEAD, MEASURED, TableInfo
 from .sheet import Bools, Floats, Sheet
 from .task import Scaling, gaps_of, with_input
+from .times import Times, read_times
 
 BATCH = 512
 """How many sequences go through a model at once."""
@@ -136,12 +138,13 @@ def table_like(
         delimiter: between the cells of a file.
     """
     options, features = info.options, tuple(info.options.features or ())
-    sheet = read_table(table, options, delimiter=delimiter)
-    sheet.check_name(options.id, "id")
+    sheet = read_table(table, options, delimiter=delimiter, variables=info.variables or None)
+    if options.id is not None:
+        sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)
-    values = np.stack([sheet.numbers(sheet.check_name(f, "feature")) for f in features], axis=1)
+    values = inputs_of(sheet, features, info.categories).values
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
-    count = len(features)
+    count = values.shape[1]
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
     x, there = scaling.inputs_of(values)
     following = None if info.ahead is None else np.full(len(x), info.ahead)

@@ -14,14 +14,14 @@ from tauflow.checks import boolean, one_of, seed_of_bits, within
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from typing_extensions import Required, TypedDict
+    from typing_extensions import TypedDict
 
     class Said(TypedDict, total=False):
         """The fields of :class:`TableOptions`, for checkers of types and editors."""
 
-        id: Required[str]
+        id: str | None
         time: str | None
-        target: str | None
+        target: str | Sequence[str] | None
         features: Sequence[str] | None
         task: str | None
         per_step: bool | None
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
         scale: bool
         group: str | None
         split_by: str
+        long: Sequence[str] | None
+        static: Sequence[str] | None
+        duplicates: str
+        time_format: str | None
         delimiter: str
+        decimal: str
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
@@ -41,10 +46,15 @@ SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
 COMMA = ","
 AUTO = "auto"
+DUPLICATES = ("error", "mean", "last")
+DECIMALS = (".", ",")
 GAP_AHEAD = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
 MEASURED = "{} measured"
 """Name of the input that says whether a feature was measured."""
+
+Categories = tuple[tuple[str, tuple[str, ...]], ...]
+"""Columns of text, each with its different texts."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -54,12 +64,14 @@ class TableOptions:
     """Which columns of a table are what, and how to split it.
 
     Args:
-        id: column that says which sequence a row belongs to.
+        id: column that says which sequence a row belongs to. Without one the table is a single
+            sequence, which is split by time.
         time: column of the times: numbers, or dates (ISO 8601 with hyphens, ``datetime64``).
             Without one, the rows of a sequence are one step apart.
-        target: column to predict. In next-step prediction it is the one to predict, and an input;
-            without it, all features are.
-        features: columns of the inputs, numbers or truth values; by default all others.
+        target: column to predict, or several of a regression. In next-step prediction they are the
+            ones to predict, and inputs; without any, all features that are numbers are.
+        features: columns of the inputs; by default all others. They hold numbers, truth values, or
+            text that is a category: each category of a column is one input, 1 or 0.
         task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
             without a target; classification if the target is text, truth values, or whole numbers
             with at most 20 different values; regression otherwise.
@@ -83,16 +95,25 @@ class TableOptions:
             is in two parts, nor is the row that a next-step target is taken from. Each sequence
             starts anew, its first gap 0; an id with too few rows is for training alone. Each id is
             cut for itself: training rows of one may be later than test rows of another.
+        long: columns of the variable and of its value, where each row holds one value, as in
+            hospital and sensor records: each variable becomes a feature, missing at times at which
+            it was not measured. Rows may be in any order; other columns say the same in each row.
+        static: columns, or variables of a long table, with one value per id, such as the age. It is
+            given to every step, even if only one row holds it, and is not predicted.
+        duplicates: what becomes of several rows of one id and time: ``"error"``; ``"mean"`` of
+            their numbers, and the last text; or the ``"last"`` ones.
+        time_format: of times that are text, as ``strptime`` of Python takes it: ``%d.%m.%Y %H:%M``.
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
+        decimal: sign before the decimals of numbers that are text, a point or a comma.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
         UnknownNameError: no such task, or way to split.
     """
 
-    id: str
+    id: str | None = None
     time: str | None = None
-    target: str | None = None
+    target: str | Sequence[str] | None = None
     features: Sequence[str] | None = None
     task: str | None = None
     per_step: bool | None = field(default=None, metadata={"flags": "--per-step/--per-id"})
@@ -103,14 +124,22 @@ class TableOptions:
     scale: bool = True
     group: str | None = None
     split_by: str = BY_ID
+    long: Sequence[str] | None = None
+    static: Sequence[str] | None = None
+    duplicates: str = DUPLICATES[0]
+    time_format: str | None = None
     delimiter: str = COMMA
+    decimal: str = DECIMALS[0]
 
     def __post_init__(self) -> None:
-        if isinstance(self.features, str) or (self.features is not None and not self.features):
+        for role in ("features", "static", "long"):
+            self._check_names(role)
+        if self.long is not None and len(self.long) != 2:
             raise ArgumentError(
-                f"features must be a list of column names, got {self.features!r}. Name at least "
-                "one, or leave it out for all columns that have no other use."
+                f"long must name two columns, of the variable and of its value, got {self.long!r}."
             )
+        one_of(DUPLICATES, duplicates=self.duplicates)
+        one_of(DECIMALS, decimal=self.decimal)
         if self.task is not None:
             one_of(TASKS, task=self.task)
         if self.per_step is not None:
@@ -121,13 +150,40 @@ class TableOptions:
         fractions_of(self.split)
         if self.time is None and (self.unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
+        timed = self.long or self.time_format or self.duplicates != DUPLICATES[0]
+        if self.time is None and timed:
+            raise ArgumentError(
+                "long, duplicates and time_format are for a column of times. Name it as time."
+            )
         one_of((BY_ID, BY_TIME), split_by=self.split_by)
+        if self.id is None:
+            object.__setattr__(self, "split_by", BY_TIME)
         if self.split_by == BY_TIME and (self.group is not None or self.split_seed):
             name = "split_seed" if self.group is None else "group"
             raise ArgumentError(
                 f"{name} is for a draw of ids, and split_by='time' draws none: it cuts each of "
                 "them. Leave one of the two out."
             )
+
+    def _check_names(self, role: str) -> None:
+        names = getattr(self, role)
+        if isinstance(names, str) or (names is not None and not names):
+            raise ArgumentError(
+                f"{role} must be a list of column names, got {names!r}. Name at least one, or "
+                "leave it out."
+            )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to predict, if any are named."""
+        if self.target is None:
+            return ()
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    @property
+    def is_forecast(self) -> bool:
+        """Whether later values of the inputs are predicted."""
+        return not self.targets or self.task == NEXT_STEP
 
     @property
     def unit(self) -> str | None:
@@ -220,6 +276,8 @@ class TableInfo:
         unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
         gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
         ahead: of next-step prediction, how many of them a row is ahead on average.
+        categories: columns of text, each with its categories.
+        variables: of a long table.
     """
 
     task: str
@@ -235,6 +293,8 @@ class TableInfo:
     unit: str = field(default="row", kw_only=True)
     gap: float = field(default=1.0, kw_only=True)
     ahead: float | None = field(default=None, kw_only=True)
+    categories: Categories = field(default=(), kw_only=True)
+    variables: tuple[str, ...] = field(default=(), kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

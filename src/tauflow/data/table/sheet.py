@@ -41,6 +41,7 @@ class Sheet:
         numbers_of_rows: how a message counts each row.
         counting: what to add to the number of a row, so that a reader finds it.
         written: returns what stands in a cell, given by row and column, of a file: 1.50, not 1.5.
+        variables: of a long table, which are columns now.
     """
 
     where: str
@@ -48,6 +49,7 @@ class Sheet:
     numbers_of_rows: Indices
     counting: str = ""
     written: Callable[[int, str], str] | None = None
+    variables: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)
@@ -168,7 +170,7 @@ class Sheet:
         value = self.columns[column][row]
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
         if isinstance(value, str) and "," in value and as_number(value.replace(",", ".")):
-            advice = "Write decimals with a point."
+            advice = "Write decimals with a point, or say decimal=',' (--decimal)."
         expected = "a finite number"
         number = as_number(value)
         if number is not None and math.isfinite(number):

@@ -1,6 +1,6 @@
 """What is to be predicted from the rows of a table, and which rows it is predicted from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tauflow.errors import ArgumentError, DataError
 
 from .frames import Sequences, some
+from .inputs import Inputs
 from .options import CLASSIFICATION, NEXT_STEP, REGRESSION, TableOptions
 from .sheet import Bools, Floats, Indices, Sheet, each, exact_number, numbered, truth
 
@@ -67,6 +68,26 @@ class Target:
         return sequences.rows[having][first]
 
 
+def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
+    """Return the role of each column that has one, and is no feature for that."""
+    roles = {
+        "id": (options.id,),
+        "time": (options.time,),
+        "target": options.targets,
+        "group": (options.group,),
+    }
+    used: dict[str, str] = {}
+    for role, names in roles.items():
+        for name in names:
+            if name is not None and sheet.check_name(name, role) in used:
+                raise ArgumentError(
+                    f"column {name!r} is named as {used[name]} and as {role}. Name another one."
+                )
+            if name is not None:
+                used[name] = role
+    return used
+
+
 def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
     """Return the columns of the inputs; what next-step prediction predicts comes first.
 
@@ -74,34 +95,22 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
         UnknownNameError: there is no such column.
         ArgumentError: a column has two roles that exclude each other.
     """
-    sheet.check_name(options.id, "id")
-    for role in ("time", "target", "group"):
-        name = getattr(options, role)
-        if name is not None and sheet.check_name(name, role) == options.id:
-            raise ArgumentError(f"column {name!r} is named as id and as {role}. Name another one.")
-    if options.time is not None and options.time == options.target:
-        raise ArgumentError(f"column {options.time!r} is named as time and as target.")
-    if options.group is not None and options.group in (options.time, options.target):
-        role = "time" if options.group == options.time else "target"
-        raise ArgumentError(
-            f"column {options.group!r} is named as {role} and as group. Name as group the column "
-            "of what ids belong to."
-        )
-    used = {options.id, options.time, options.target, options.group}
+    used = _used(sheet, options)
     names = [name for name in sheet.columns if name not in used]
     if options.features is not None:
         names = [sheet.check_name(name, "feature") for name in options.features]
         twice = [name for name in names if names.count(name) > 1]
-        if options.id in names or twice:
+        if (options.id is not None and options.id in names) or twice:
             raise ArgumentError(
                 f"features: column {twice[0] if twice else options.id!r} is "
                 f"{'named twice' if twice else 'the id'}. Leave it out."
             )
-    if options.target is not None and options.task == NEXT_STEP:
-        names = [options.target, *(name for name in names if name != options.target)]
-    elif options.target in names:
+    read_off = next((name for name in options.targets if name in names), None)
+    if options.is_forecast:
+        names = [*options.targets, *(name for name in names if name not in options.targets)]
+    elif read_off is not None:
         raise ArgumentError(
-            f"features: column {options.target!r} is the target; a model would read off the "
+            f"features: column {read_off!r} is the target; a model would read off the "
             "answer. Leave it out, or ask for next-step prediction."
         )
     if not names:
@@ -109,14 +118,19 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
             f"{sheet.where} has no column left for features: all are id, time, target or group. "
             "Add one."
         )
-    return tuple(names)
+    static = [name for name in names if name in (options.static or ())]
+    wrong = next((name for name in options.targets if name in static), None)
+    if wrong is not None:
+        raise ArgumentError(
+            f"column {wrong!r} is static, so that it does not change, and cannot be forecast."
+        )
+    return (*(name for name in names if name not in static), *static)
 
 
 def target_of(
     sheet: Sheet,
     options: TableOptions,
-    features: Sequence[str],
-    values: Floats,
+    inputs: Inputs,
     sequences: Sequences,
 ) -> Target:
     """Return what is to be predicted.
@@ -127,8 +141,7 @@ def target_of(
     Args:
         sheet: the table.
         options: what the user says of it.
-        features: names of the inputs.
-        values: the inputs of every row, (R, I), NaN where missing.
+        inputs: of every row.
         sequences: the rows of every id.
 
     Raises:
@@ -137,11 +150,19 @@ def target_of(
         DataError: the target has no value, only one class, or in a regression something else than
             finite numbers; nothing can be predicted.
     """
-    name, task, why = options.target, options.task, "as asked for"
-    if name is None and task not in (None, NEXT_STEP):
+    names, task, why = options.targets, options.task, "as asked for"
+    if not names and task not in (None, NEXT_STEP):
         raise ArgumentError(f"task={task!r} needs a target. Name its column.")
-    if name is None or task == NEXT_STEP:
-        return _next_rows(options, features, values, sequences)
+    if options.is_forecast:
+        return _next_rows(options, inputs, sequences)
+    name = names[0]
+    if len(names) > 1:
+        if task == CLASSIFICATION:
+            raise ArgumentError(
+                f"several targets, {', '.join(names)}, are for a regression. Name a single column "
+                "of classes."
+            )
+        task, why = REGRESSION, "several targets"
     if task is None:
         kind, count = _kind(sheet, name)
         whole = kind == "whole numbers" and count <= FEW
@@ -152,12 +173,20 @@ def target_of(
     y: NDArray[Any]
     classes: tuple[str, ...] = ()
     if task == REGRESSION:
-        y = sheet.numbers(name)
+        y = np.stack([sheet.numbers(one) for one in names], axis=1)
         y, known = np.nan_to_num(y), ~np.isnan(y)
+        if not known.any(axis=0).all():
+            name = names[int(np.argmin(known.any(axis=0)))]
+            raise DataError(f"{sheet.where}: column {name!r} is empty in every row. Fill it in.")
     else:
         known = ~sheet.missing(name)
         y, classes = _classes(sheet, name, np.flatnonzero(known))
-    per_step = _is_per_step(sheet, name, y, known, sequences, options.per_step)
+    of_each = [(name, y, known)] if classes else list(zip(names, y.T, known.T, strict=True))
+    several = [
+        _is_per_step(sheet, one, values, there, sequences, options.per_step)
+        for one, values, there in of_each
+    ]
+    per_step = any(several)
     notes = [f"Task: {task}, one target per {'row' if per_step else 'id'} ({why})."]
     if classes:
         notes.append(f"Classes of {name!r}: {some(classes, 12)}.")
@@ -165,10 +194,10 @@ def target_of(
         task=task,
         sequences=sequences,
         whole=sequences,
-        y=y if classes else y[:, None],
-        known=known if classes else known[:, None],
+        y=y,
+        known=known,
         per_step=per_step,
-        outputs=classes or (name,),
+        outputs=classes or names,
         notes=tuple(notes),
     )
     return _with_targets(target, sequences, sequences)
@@ -253,14 +282,20 @@ def _is_per_step(
     )
 
 
-def _next_rows(
-    options: TableOptions, features: Sequence[str], values: Floats, sequences: Sequences
-) -> Target:
+def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> Target:
     if options.per_step is False:
         raise ArgumentError(
             "next-step prediction has a target at every step. Leave per_step out, or name a target."
         )
-    outputs = tuple(features) if options.target is None else (options.target,)
+    numbers, values = inputs.names[: inputs.numbers], inputs.values
+    changing = tuple(name for name in numbers if name not in (options.static or ()))
+    outputs = options.targets or changing
+    text = next((name for name in outputs if name not in numbers), None)
+    if text is not None or not outputs:
+        raise ArgumentError(
+            f"a forecast is of numbers, and {'no feature' if text is None else repr(text)} holds "
+            f"{'any that change' if text is None else 'text'}. Name another target."
+        )
     long = sequences.kept(sequences.lengths > 1)
     if not len(long):
         raise DataError(
@@ -275,7 +310,7 @@ def _next_rows(
     known[cut.rows], y[cut.rows] = ~np.isnan(following), np.nan_to_num(following)
     ahead[cut.rows] = long.gaps()[later]
     why = "as asked for" if options.task else "there is no target"
-    what = "all features" if options.target is None else repr(options.target)
+    what = ", ".join(map(repr, options.targets)) or "all features"
     notes = [f"Task: {NEXT_STEP}, of {what} at the time of the next row ({why})."]
     # Gaps differ by more than rounding of the times makes them differ. Nothing absolute may be
     # allowed for: of times in days, a millisecond is 1.2e-8.

@@ -1,6 +1,5 @@
 """From the cells of a table to batches: scaled by the training part, padded, with their card."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,11 +11,13 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
-from .frames import Sequences, read_times, sequences_of
+from .frames import Sequences, sequences_of, some
+from .inputs import Inputs, inputs_of
 from .options import AUTO, GAP_AHEAD, TableInfo, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, split_of
 from .target import Target, check_classes, feature_columns, target_of
+from .times import read_times
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
 
@@ -67,45 +68,37 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     times = None
     if options.time is not None:
         times = read_times(sheet, options.time, options.unit)
-    values = np.stack([sheet.numbers(column) for column in features], axis=1)
+    inputs = inputs_of(sheet, features)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
-    split = split_of(target_of(sheet, options, features, values, sequences), options, groups)
+    split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(str(options.target), target, parts, otherwise=otherwise)
-    x_scaling = _of_features(values, features, split, options)
+    x_scaling = _of_features(inputs, split, options)
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
-    x, observed = x_scaling.inputs_of(values)
+    x, observed = x_scaling.inputs_of(inputs.values)
+    names = inputs.names
     seen = observed[target.sequences.rows]
     said = replace(options, features=features, task=target.task, per_step=target.per_step)
-    ahead = None
-    if target.ahead is not None:
-        ahead = float(target.ahead[parts["train"].rows].mean())
-    if target.ahead is not None and target.ahead_differs:  # an input of its own, 1 on average
-        assert ahead is not None
-        x, observed = with_input(x, observed, target.ahead / ahead)
-        features = (*features, GAP_AHEAD)
+    ahead = _mean_ahead(target, parts["train"])
+    if ahead is not None and target.ahead is not None and target.ahead_differs:
+        x, observed = with_input(x, observed, target.ahead / ahead)  # an input, 1 on average
+        names = (*names, GAP_AHEAD)
         x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
     gap = 1.0
     if times is not None and options.time_unit == AUTO:
         gap = median_gap(parts["train"])
+    seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
-        part: _batch(
-            split,
-            one,
-            x,
-            None if seen.all() else observed,
-            y_scaling,
-            None if times is None else gap,
-        )
+        part: _batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
         for part, one in parts.items()
         if len(one)
     }
     info = TableInfo(
         target.task,
         {part: one.ids for part, one in parts.items()},
-        features,
+        names,
         torch.from_numpy(x_scaling.mean),
         torch.from_numpy(x_scaling.scale),
         target.outputs,
@@ -116,11 +109,14 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         unit="row" if times is None else times.unit,
         gap=gap,
         ahead=ahead,
+        categories=inputs.categories,
+        variables=sheet.variables,
     )
     notes = (
         *target.notes,
         *_notes_on_targets(target),
         *split.notes,
+        *_notes_on_categories(inputs),
         *_notes_on_missing(seen),
         *_notes_on_scale(info, options),
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
@@ -129,26 +125,31 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
-def _of_features(
-    values: Floats, features: Sequence[str], split: Split, options: TableOptions
-) -> Scaling:
-    """Return the scaling of the features, by all rows of the training part.
+def _mean_ahead(target: Target, trained: Sequences) -> float | None:
+    """Return how far ahead of its row a target is on average, of next-step prediction."""
+    return None if target.ahead is None else float(target.ahead[trained.rows].mean())
+
+
+def _of_features(inputs: Inputs, split: Split, options: TableOptions) -> Scaling:
+    """Return the scaling of the features that are numbers, by all rows of the training part.
 
     Raises:
         DataError: the training part has no value of a feature.
     """
-    chosen = values[split.trained.rows]
+    count = inputs.numbers
+    chosen = inputs.values[split.trained.rows, :count]
     empty = np.isnan(chosen).all(axis=0)
     if empty.any():
         place = int(np.argmax(empty))
-        nowhere = np.isnan(values[:, place]).all()
+        nowhere = np.isnan(inputs.values[:, place]).all()
         where = "the table" if nowhere else "the training part"
         raise DataError(
-            f"feature {features[place]!r} has no value in {where}, so that nothing can be "
+            f"feature {inputs.names[place]!r} has no value in {where}, so that nothing can be "
             f"learned of it. Leave it out of the features"
             f"{'.' if nowhere else f', or split {options.otherwise}.'}"
         )
-    return scaling_of(chosen, wanted=options.scale)
+    found, plain = scaling_of(chosen, wanted=options.scale), len(inputs.names) - count
+    return Scaling(np.append(found.mean, np.zeros(plain)), np.append(found.scale, np.ones(plain)))
 
 
 def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
@@ -253,6 +254,13 @@ def _notes_on_targets(target: Target) -> list[str]:
     if not target.per_step or known.all():
         return []
     return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
+
+
+def _notes_on_categories(inputs: Inputs) -> list[str]:
+    return [
+        f"Column {name!r} holds text: an input for each of its categories, {some(texts, 12)}."
+        for name, texts in inputs.categories
+    ]
 
 
 def _notes_on_missing(seen: Bools) -> list[str]:

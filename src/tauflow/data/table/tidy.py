@@ -1,0 +1,310 @@
+"""A table as users have it, made one with a row for each time of each id."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError, TimeError
+
+from .frames import ids_of, some
+from .options import DUPLICATES, TableOptions
+from .sheet import SHOWN, Indices, Sheet, as_number, each, numbered
+from .times import read_times
+
+_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
+
+
+def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None = None) -> Sheet:
+    """Return the table with decimal points, dates, and one row for each time of each id.
+
+    Args:
+        sheet: the table as it is.
+        options: what the user says of it.
+        variables: of a long table those that an earlier one had: each is a column, and no other is.
+
+    Raises:
+        ArgumentError, UnknownNameError: columns are not there, or have two roles.
+        DataError: a cell does not hold what it should, or two rows give one value.
+        TimeError: a time is not in the format that was given.
+    """
+    if options.decimal == ",":
+        sheet = _with_points(sheet, options)
+    if options.time_format is not None and options.time is not None:
+        sheet = _dated(sheet, sheet.check_name(options.time, "time"), options.time_format)
+    if options.long is not None:
+        sheet = _wide(sheet, options, variables)
+    elif options.duplicates != DUPLICATES[0]:
+        sheet = _merged(sheet, options)
+    for column in options.static or ():
+        sheet = _spread(sheet, sheet.check_name(column, "static"), options)
+    return sheet
+
+
+def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
+    """Return the table with points where numbers have decimal commas."""
+    names = {options.id, options.group, *(options.long or ())[:1]}
+    columns = dict(sheet.columns)
+    for name, cells in sheet.columns.items():
+        if name in names or cells.dtype.kind != "O":
+            continue
+        texts = cells.tolist()
+        for cell in dict.fromkeys(text for text in texts if isinstance(text, str)):
+            if "." in cell and as_number(cell) is not None:
+                raise DataError(
+                    f"{sheet.holds(texts.index(cell), name)}, a number with a point, and decimals "
+                    "were said to have commas. Remove points between thousands, or leave decimal "
+                    "out."
+                )
+        columns[name] = _array(each(_pointed, texts))
+    return replace(sheet, columns=columns)
+
+
+def _pointed(cell: Any) -> Any:
+    is_number = isinstance(cell, str) and _COMMA.fullmatch(cell)
+    return cell.replace(",", ".") if is_number else cell
+
+
+def _array(cells: Sequence[Any]) -> NDArray[Any]:
+    array = np.empty(len(cells), object)
+    array[:] = cells
+    return array
+
+
+def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
+    """Return the table with dates where times are written in a format of ``strptime``."""
+    values = sheet.columns[column]
+    if values.dtype.kind in "mM":
+        return sheet
+    missing = sheet.missing(column)
+
+    def moment(cell: Any) -> Any:
+        try:
+            found = datetime.strptime(cell, form)
+        except ValueError:
+            return None
+        return (
+            found if found.tzinfo is None else found.astimezone(timezone.utc).replace(tzinfo=None)
+        )
+
+    cells = [str(cell) if type(cell) is not str else cell for cell in _plain(values)]
+    moments = each(moment, cells)
+    wrong = [row for row, found in enumerate(moments) if found is None and not missing[row]]
+    if wrong:
+        raise TimeError(
+            f"{sheet.holds(wrong[0], column)}, expected a date in the form {form!r} "
+            "(time_format). Correct it, or the form."
+        )
+    found = np.array([one or "NaT" for one in moments], "datetime64[us]")
+    return replace(sheet, columns={**sheet.columns, column: found})
+
+
+def _plain(values: NDArray[Any]) -> list[Any]:
+    """Return cells in which whole numbers are written without a point."""
+    cells: list[Any] = values.tolist()
+    return [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
+
+
+def _times_of_ids(sheet: Sheet, options: TableOptions) -> tuple[Indices, Indices]:
+    """Return the first row of each time of each id, (G,), and which of these each row has, (R,).
+
+    They are in the order of the ids, and of the times of each.
+    """
+    codes = _codes(sheet, options)
+    assert options.time is not None
+    time = sheet.check_name(options.time, "time")
+    times = read_times(sheet, time, None, plain=True).values
+    order = np.lexsort((times, codes))  # stable: the first row of the table stays the first
+    new = np.append(True, (np.diff(codes[order]) != 0) | (np.diff(times[order]) != 0))
+    whose = np.empty(len(sheet), np.int64)
+    whose[order] = np.cumsum(new) - 1
+    return order[new], whose
+
+
+def _codes(sheet: Sheet, options: TableOptions) -> Indices:
+    """Return which id each row has, (R,)."""
+    return ids_of(sheet, options.id and sheet.check_name(options.id, "id"))[1]
+
+
+def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> Sheet:
+    """Return a table of one variable per row with one column for each variable."""
+    assert options.long is not None
+    name, value = (sheet.check_name(column, "long") for column in options.long)
+    firsts, whose = _times_of_ids(sheet, options)
+    sheet.filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
+    found, codes = numbered(sheet.texts(name))
+    others = [column for column in sheet.columns if column not in (name, value)]
+    both = next((one for one in found if one in others), None)
+    if both is not None:
+        raise ArgumentError(
+            f"{sheet.where}: {both!r} is a variable, and a column too. Rename one of them."
+        )
+    new = next((one for one in found if known is not None and one not in known), None)
+    if new is not None:
+        raise DataError(
+            f"{sheet.cell(codes.tolist().index(found.index(new)), name)} holds the variable "
+            f"{new!r}, which the table of the training had not. Correct it, or remove its rows. "
+            f"Known are: {some(list(known or ()), 12)}."
+        )
+    there = ~sheet.missing(value)
+    kept = _Cells(sheet, whose, firsts, options)
+    columns = {one: kept.merged(one, strict=False) for one in others}
+    for code, one in enumerate(found):
+        rows = np.flatnonzero(there & (codes == code))
+        columns[one] = kept.of_rows(value, rows, f"variable {one!r}")
+    for one in known or ():
+        columns.setdefault(one, np.full(len(firsts), np.nan))
+    return replace(kept.sheet_of(columns), variables=tuple(known or found))
+
+
+def _merged(sheet: Sheet, options: TableOptions) -> Sheet:
+    """Return the table with one row for each time of each id, in the order of the table."""
+    firsts, whose = _times_of_ids(sheet, options)
+    if len(firsts) == len(sheet):
+        return sheet
+    order = np.argsort(firsts)
+    place = np.empty(len(firsts), np.int64)
+    place[order] = np.arange(len(firsts))
+    kept = _Cells(sheet, place[whose], firsts[order], options)
+    return kept.sheet_of({one: kept.merged(one, strict=True) for one in sheet.columns})
+
+
+class _Cells:
+    """Makes columns of fewer rows.
+
+    Args:
+        sheet: the table.
+        whose: which new row each row of it belongs to, (R,).
+        firsts: the first row of each new one, (G,).
+        options: what becomes of several values in one cell.
+    """
+
+    def __init__(
+        self, sheet: Sheet, whose: Indices, firsts: Indices, options: TableOptions
+    ) -> None:
+        self.sheet, self.whose, self.firsts, self.options = sheet, whose, firsts, options
+
+    def sheet_of(self, columns: dict[str, NDArray[Any]]) -> Sheet:
+        """Return the table of new columns, whose cells are those of the first rows in messages."""
+        sheet, firsts = self.sheet, self.firsts
+        names = (self.options.id, self.options.time)
+        written: Callable[[int, str], str] | None = None
+        if sheet.written is not None:
+            of_file = sheet.written
+
+            def written(row: int, column: str) -> str:
+                if column in names:
+                    return of_file(int(firsts[row]), column)
+                return str(columns[column][row])
+
+        rows = sheet.numbers_of_rows[firsts]
+        return replace(sheet, columns=columns, numbers_of_rows=rows, written=written)
+
+    def merged(self, column: str, *, strict: bool) -> NDArray[Any]:
+        """Return a column that stands in every row; ``strict`` says that all its values count."""
+        values = self.sheet.columns[column]
+        if column in (self.options.id, self.options.time):
+            return values[self.firsts]
+        rows = np.flatnonzero(~self.sheet.missing(column))
+        if strict:
+            return self.of_rows(column, rows, None)
+        first = _firsts(self.whose[rows], rows, len(self.firsts))
+        odd = rows[values[rows] != values[first[self.whose[rows]]]]
+        if odd.size:
+            raise self._twice(int(odd[0]), column, f"column {column!r}")
+        return _taken(values, first)
+
+    def of_rows(self, column: str, rows: Indices, what: str | None) -> NDArray[Any]:
+        """Return the values of some rows, one for each new row.
+
+        Args:
+            column: where the values stand.
+            rows: those with a value, in the order of the table.
+            what: what to call the values where two may not be; ``None`` if they may.
+        """
+        whose, size = self.whose[rows], len(self.firsts)
+        numbers = self._numbers(column, rows)
+        if what is not None and self.options.duplicates == DUPLICATES[0]:
+            several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
+            if several.size:
+                again = several[whose[several] == whose[several[0]]][1]
+                raise self._twice(int(rows[again]), column, what)
+        if numbers is None:  # text: the last one in any case
+            cells = _array([None] * size)
+            cells[whose] = self.sheet.columns[column][rows]
+            return cells
+        if self.options.duplicates == "mean":
+            count = np.bincount(whose, minlength=size)
+            total = np.bincount(whose, weights=numbers, minlength=size)
+            with np.errstate(invalid="ignore"):
+                mean: NDArray[Any] = total / count
+            return mean
+        found = np.full(size, np.nan)
+        found[whose] = numbers
+        return found
+
+    def _numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
+        values = self.sheet.columns[column]
+        if values.dtype.kind in "biuf":
+            return values[rows].astype(np.float64)
+        if values.dtype.kind in "mM":
+            return None
+        cells = each(as_number, values[rows].tolist())
+        return None if None in cells else np.array(cells, np.float64)
+
+    def _twice(self, row: int, column: str, what: str) -> DataError:
+        first = int(self.firsts[self.whose[row]])
+        whose = (
+            ""
+            if self.options.id is None
+            else (
+                f" of {self.options.id} {str(self.sheet.columns[self.options.id][row])[:SHOWN]!r}"
+            )
+        )
+        return DataError(
+            f"{self.sheet.cell(row, column)} is another value of {what} at the time of "
+            f"{self.sheet.row(first)}{whose}. Remove one, or pass duplicates='mean' or 'last' "
+            "(--duplicates)."
+        )
+
+
+def _spread(sheet: Sheet, column: str, options: TableOptions) -> Sheet:
+    """Return the table with the one value that each id has of a column in all its rows.
+
+    Raises:
+        DataError: an id has two.
+    """
+    codes = _codes(sheet, options)
+    values, rows = sheet.columns[column], np.flatnonzero(~sheet.missing(column))
+    first = _firsts(codes[rows], rows, int(codes.max()) + 1)
+    odd = rows[values[rows] != values[first[codes[rows]]]]
+    if odd.size:
+        row, before = int(odd[0]), int(first[codes[odd[0]]])
+        raise DataError(
+            f"{sheet.holds(row, column)}, but {sheet.row(before)} of the same id holds "
+            f"{sheet.said(before, column)[:SHOWN]!r}, and the column was said to be static. "
+            "Correct it, or name it as a feature only."
+        )
+    return replace(sheet, columns={**sheet.columns, column: _taken(values, first[codes])})
+
+
+def _firsts(whose: Indices, rows: Indices, size: int) -> Indices:
+    """Return the first of the rows that each of ``size`` has, -1 for none."""
+    first = np.full(size, -1)
+    first[whose[::-1]] = rows[::-1]
+    return first
+
+
+def _taken(values: NDArray[Any], places: Indices) -> NDArray[Any]:
+    """Return the values at places, of which those below 0 have none."""
+    taken = values[np.maximum(places, 0)]
+    if (places < 0).any():
+        if taken.dtype.kind in "biu":
+            taken = taken.astype(np.float64)
+        nothing = {"O": None, "m": np.timedelta64("NaT"), "M": np.datetime64("NaT")}
+        taken[places < 0] = nothing.get(taken.dtype.kind, np.nan)
+    return taken

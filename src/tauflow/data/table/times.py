@@ -1,0 +1,236 @@
+"""Times of a table: numbers as they are, dates and durations in a unit."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tauflow.errors import TimeError, UnknownNameError
+from tauflow.registry import nearest
+from tauflow.resolution import float_type
+
+from .sheet import EXACT, Floats, Sheet, as_number, each, exact_number
+
+DEFAULT_UNIT = "hours"
+UNITS = {
+    "milliseconds": np.timedelta64(1, "ms"),
+    "seconds": np.timedelta64(1, "s"),
+    "minutes": np.timedelta64(1, "m"),
+    "hours": np.timedelta64(1, "h"),
+    "days": np.timedelta64(1, "D"),
+    "weeks": np.timedelta64(1, "W"),
+}
+"""Units that dates can be converted to."""
+_SHORT = {
+    **{"ms": "milliseconds", "s": "seconds", "sec": "seconds", "min": "minutes", "h": "hours"},
+    **{"hr": "hours", "d": "days", "w": "weeks"},
+    **{name.removesuffix("s"): name for name in UNITS},
+}
+_EXPECTED = (
+    "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
+)
+_BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""Dates that are written without a sign between their digits, by the number of these."""
+_YEARS = range(1900, 2101)
+_NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
+_FINER_YET = re.compile(r"[.,]\d{10}")
+_NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
+"""Dates that 64 bits can count in nanoseconds from 1970."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of the rows of a table.
+
+    Args:
+        values: of every row, (R,), finite.
+        unit: its name.
+        dated: whether they were dates or durations, and not numbers.
+        dtype: floating-point type that their numbers had to fit into; ``None`` if exact.
+    """
+
+    values: Floats
+    unit: str
+    dated: bool
+    dtype: torch.dtype | None = None
+
+
+def unit_of(name: str) -> str:
+    """Return the full name of a unit such as ``"h"`` or ``"hours"``.
+
+    Raises:
+        UnknownNameError: dates cannot be converted to it.
+    """
+    low = name.strip().lower()
+    full = low if low in UNITS else _SHORT.get(low)
+    if full is None:
+        raise UnknownNameError(
+            f"time_unit={name!r} is unknown.{nearest(name, UNITS)} Dates can be converted to: "
+            f"{', '.join(UNITS)}."
+        )
+    return full
+
+
+def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = False) -> Times:
+    """Return the times of a column.
+
+    Dates are converted to the unit, by default hours, and counted from the earliest. Numbers stay
+    as they are, but for whole ones too large for double precision, such as nanoseconds since 1970,
+    which are counted from the smallest; for them the unit is a name only, by default the column's.
+
+    Args:
+        sheet: the table.
+        column: of the times: numbers, or dates (ISO 8601, ``datetime64``), or durations
+            (``timedelta64``). Dates with an offset from UTC are brought to UTC. Dates without
+            hyphens, as in 20240531, are refused: nothing tells them from numbers.
+        unit: see above.
+        plain: whether numbers are known to be no such dates, as those of an earlier table.
+
+    Raises:
+        TimeError: a row has no time, what it has is none, or it may be a date and a number alike.
+        UnknownNameError: dates cannot be converted to that unit.
+    """
+    sheet.filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
+    values = sheet.columns[column]
+    if values.dtype.kind == "O" and as_number(values[0]) is None:
+        values = _moments(sheet, column, values.tolist())
+    if values.dtype.kind in "mM":
+        name = unit_of(unit or DEFAULT_UNIT)
+        # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
+        since: Floats = (values - values.min()) / UNITS[name]
+        return Times(since, name, True)
+    numbers = _numbers(sheet, column, values)
+    if not plain:
+        _refuse_bare_dates(sheet, column, numbers)
+    exact = values.dtype.kind in "biu" and np.abs(numbers).max() <= EXACT
+    return Times(numbers, unit or _unit_in(column), False, None if exact else _float_type(values))
+
+
+def _float_type(values: NDArray[Any]) -> torch.dtype | None:
+    """Return the type in which the numbers of a column came, or are read."""
+    if values.dtype.kind != "O":
+        return float_type(values.dtype) or torch.float64
+    kinds = {value.dtype for value in values.tolist() if isinstance(value, np.floating)}
+    return float_type(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
+
+
+def _unit_in(column: str) -> str:
+    """Return the unit that a column of numbers is named after, or the words for its own one."""
+    words = column.lower().replace("_", " ").replace("(", " ").replace(")", " ").split()
+    for word in reversed(words):
+        if word in UNITS or word in _SHORT:
+            return unit_of(word)
+    return f"unit of {column!r}"
+
+
+def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
+    if values.dtype.kind == "O":
+        exact = each(exact_number, values.tolist())
+        if None in exact:
+            raise _no_time(sheet, column, exact.index(None), "a number, as in the first row")
+        whole = all(isinstance(number, int) for number in exact)
+        values = np.empty(len(exact), object)
+        values[:] = exact
+    else:
+        exactly = values.dtype.kind in "biu"
+        whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
+    least = int(values.min()) if whole else 0
+    if whole and max(abs(least), abs(int(values.max()))) > EXACT:
+        spans = [int(number) - least for number in values.tolist()]
+        if max(spans) > int(np.finfo(np.float64).max):
+            why = "a number whose distance from the others double precision can hold"
+            raise _no_time(sheet, column, spans.index(max(spans)), why)
+        values = np.array([float(span) for span in spans])
+    found = values.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise _no_time(sheet, column, int(np.argmax(~np.isfinite(found))), "a finite number")
+    return found
+
+
+def _refuse_bare_dates(sheet: Sheet, column: str, numbers: Floats) -> None:
+    """Refuse numbers that all read as dates: a month's end would make a gap of 70 days of one."""
+    first = float(numbers[0])
+    if not (_is_bare_date(first) and all(map(_is_bare_date, dict.fromkeys(numbers.tolist())))):
+        return
+    text = str(int(first))
+    raise TimeError(
+        f"{sheet.cell(0, column)} holds {text}, and like it every value of the column may be a "
+        f"number, or a date without hyphens; expected {_EXPECTED}. Write dates with hyphens, or "
+        f"convert them with pandas.to_datetime(..., format={_BARE[len(text)]!r}); if they are "
+        f"numbers, subtract {text} from all of them, which changes no gap."
+    )
+
+
+def _is_bare_date(number: float) -> bool:
+    text = str(int(number)) if number.is_integer() else ""
+    if len(text) not in _BARE or int(text[:4]) not in _YEARS:
+        return False
+    try:
+        # Only as many digits as there are leave each field two of them, and none to guess.
+        datetime.strptime(text, _BARE[len(text)])
+    except ValueError:
+        return False
+    return True
+
+
+def _moments(sheet: Sheet, column: str, values: Sequence[Any]) -> NDArray[np.datetime64]:
+    moments: list[datetime] = []
+    finer: list[int] = []
+    for row, value in enumerate(values):
+        moment, more = _moment(value)
+        if moment is None:
+            raise _no_time(sheet, column, row, _EXPECTED)
+        if moments and (moment.tzinfo is None) != (moments[0].tzinfo is None):
+            expected = "an offset from UTC in either every date of the column or none"
+            raise _no_time(sheet, column, row, expected)
+        moments.append(moment)
+        finer.append(more)
+    plain: list[datetime] = []
+    try:
+        for moment in moments if moments[0].tzinfo is not None else ():
+            plain.append(moment.astimezone(timezone.utc).replace(tzinfo=None))
+    except OverflowError:
+        expected = "a date from year 1 to 9999 in UTC too"
+        raise _no_time(sheet, column, len(plain), expected) from None
+    found: NDArray[np.datetime64] = np.array(plain or moments, "datetime64[us]")
+    if not any(finer):
+        return found
+    far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
+    if far.any():  # NumPy would wrap around without a word
+        expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
+        raise _no_time(sheet, column, int(np.argmax(far)), expected)
+    exactly: NDArray[np.datetime64] = found + np.array(finer, "timedelta64[ns]")
+    return exactly
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date as times may be."""
+    return _moment(text)[0] is not None
+
+
+def _moment(value: Any) -> tuple[datetime | None, int]:
+    """Return a date to the microsecond, ``None`` if it is none, and nanoseconds to add."""
+    if isinstance(value, datetime):
+        return value, getattr(value, "nanosecond", 0)  # which pandas' dates have
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day), 0
+    if not isinstance(value, str) or _FINER_YET.search(value):  # which Python would cut
+        return None, 0
+    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+    digits = _NANOSECONDS.search(text)
+    try:
+        moment = datetime.fromisoformat(_NANOSECONDS.sub("", text) if digits else text)
+    except ValueError:
+        return None, 0
+    return moment, int(digits[0].ljust(3, "0")) if digits else 0
+
+
+def _no_time(sheet: Sheet, column: str, row: int, expected: str) -> TimeError:
+    return TimeError(
+        f"{sheet.holds(row, column)}, expected {expected}. Correct it, or remove the row."
+    )

@@ -1,0 +1,252 @@
+"""Tables as people have them: a row per value, text, decimal commas, dates in any form."""
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from own_tables import NAN, by_id, changed, unpadded, visits, write
+
+from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
+from tauflow.predict import Predictor
+
+SAID = {"id": "patient", "time": "hours", "target": "died"}
+LONG = {**SAID, "long": ("what", "value")}
+
+
+def melted(table, seed=0):
+    """Return the table with one row per value, in any order, without the missing ones."""
+    frame = pandas.DataFrame(table)
+    keys = ["patient", "hours", "died"]
+    rows = frame.melt(keys, ["a", "b"], "what", "value").dropna(subset="value")
+    return rows.sample(frac=1.0, random_state=seed)
+
+
+def assert_same(one, two):
+    for first, second in zip(
+        (one.train, one.valid, one.test), (two.train, two.valid, two.test), strict=True
+    ):
+        assert first.tensors().keys() == second.tensors().keys()
+        for name, value in first.tensors().items():
+            torch.testing.assert_close(value, second.tensors()[name], rtol=1e-6, atol=1e-6)
+
+
+def ordered(frame):
+    """Return rows in which ids and variables first occur as in the wide table."""
+    return frame.sort_values(["what", "patient", "hours"], kind="stable")
+
+
+@pytest.mark.parametrize("packed", [None, "csv", "parquet"])
+def test_a_row_per_value_is_the_wide_table(tmp_path, packed):
+    wide = visits(**changed("a", 4, NAN))
+    rows = ordered(melted(wide))
+    table = rows
+    if packed == "csv":
+        table = tmp_path / "long.csv"
+        rows.to_csv(table, index=False)
+    elif packed:
+        pytest.importorskip("pyarrow")
+        table = tmp_path / "long.parquet"
+        rows.to_parquet(table)
+    data = from_table(table, **LONG)
+    assert data.table.inputs == ("a", "b")
+    assert_same(data, from_table(wide, **SAID))
+    _, batch = sequences_like(data, rows.drop(columns="died"))
+    assert batch.x.shape == (12, 3, 2)
+    only_b = rows[rows["what"] == "b"]  # a variable that nobody measured is a missing value
+    assert not sequences_like(data, only_b)[1].observed[..., 0].any()
+
+
+def test_rows_may_be_in_any_order():
+    rows = melted(visits())
+    found, sorted_rows = unpadded(from_table(rows, **LONG)), unpadded(from_table(visits(), **SAID))
+    names = from_table(rows, **LONG).table.inputs
+    for name, values in found.items():
+        want = sorted_rows[name][:, [("a", "b").index(one) for one in names]]
+        assert values == pytest.approx(want, abs=1e-5)
+
+
+def test_several_values_at_one_time():
+    rows = ordered(melted(visits()))
+    more = pandas.concat([rows, rows.iloc[[0]].assign(value=7.0)])
+    with pytest.raises(DataError, match=r"another value of variable 'a' at the time of row 0"):
+        from_table(more, **LONG)
+    for how, value in (("mean", 3.5), ("last", 7.0)):
+        data = from_table(more, duplicates=how, **LONG)
+        assert unpadded(data)["p00"][0, 0] == pytest.approx(value, abs=1e-5)
+
+
+def test_rows_of_one_time_in_a_wide_table():
+    table = visits(hours=[0.0, 0.0, 4.0] * 12, **changed("a", 1, NAN))
+    with pytest.raises(TimeError, match=r"the same time as row 0 .*duplicates='mean'"):
+        from_table(table, **SAID)
+    mean = unpadded(from_table(table, duplicates="mean", **SAID))["p00"]
+    assert mean == pytest.approx(np.array([[0.0, 0.5], [2.0, 2.0]]), abs=1e-5)
+    last = unpadded(from_table(table, duplicates="last", **SAID))["p01"]
+    assert last == pytest.approx(np.array([[4.0, 4.0], [5.0, 0.0]]), abs=1e-5)
+    backwards = visits(hours=[1.0, 1.0, 0.5] * 12)
+    with pytest.raises(TimeError, match="time runs backwards"):
+        from_table(backwards, duplicates="mean", **SAID)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "message"),
+    [
+        ({"what": "died"}, {}, ArgumentError, "'died' is a variable, and a column too"),
+        ({"what": ""}, {}, DataError, "column 'what' is empty, expected a variable"),
+        ({"died": "perhaps"}, {}, DataError, "another value of column 'died' at the time of row"),
+        ({}, {"long": ["what"]}, ArgumentError, "long must name two columns"),
+        ({}, {"duplicates": "mode"}, UnknownNameError, "Choose from: error, mean, last"),
+        ({}, {"time": None}, ArgumentError, "long, duplicates and time_format are for a column"),
+    ],
+)
+def test_what_is_no_long_table(change, options, error, message):
+    rows = ordered(melted(visits())).reset_index(drop=True)
+    for name, value in change.items():
+        rows.loc[3, name] = value
+    with pytest.raises(error, match=message):
+        from_table(rows, **{**LONG, "per_step": False, **options})
+
+
+def test_unknown_variables_of_another_table_are_named():
+    rows = ordered(melted(visits()))
+    data = from_table(rows, **LONG)
+    rows.loc[rows.index[5], "what"] = "lactate"
+    with pytest.raises(DataError, match="'lactate', which the table of the training had not"):
+        sequences_like(data, rows)
+
+
+WARDS = ["north", None, "south"] * 12
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+def test_text_is_one_input_for_each_category(missing):
+    data = from_table(visits(ward=WARDS), missing=missing, **SAID)
+    assert data.table.inputs[:4] == ("a", "b", "ward=north", "ward=south")
+    assert unpadded(data)["p03"][:, 2:4].tolist() == [[1, 0], [0, 0], [0, 1]]
+    assert any("'ward' holds text: an input for each of its cat" in n for n in data.card.notes)
+    _, batch = sequences_like(data, visits(ward=["south"] * 36))
+    assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
+    with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
+        sequences_like(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
+
+
+def test_text_is_kept_by_a_predictor(tmp_path):
+    import tauflow
+
+    data = from_table(visits(ward=WARDS), **SAID)
+    rnn = tauflow.GRUD(4, 3, return_sequences=False)
+    Predictor.of(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p.safetensors")
+    loaded = tauflow.load_predictor(tmp_path / "p.safetensors")
+    assert loaded.table.categories == (("ward", ("north", "south")),)
+    assert len(loaded.predict(visits(ward=WARDS))) == 12
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["12", "high", "14"] * 12, "holds 'high', expected a finite number"),
+        (["1,5", "2,5", "3,5"] * 12, "holds '1,5', .*decimal"),
+        (["2024-05-31", "2024-06-01", "x"] * 12, "holds '2024-05-31', expected a finite number"),
+        ([f"name {row}" for row in range(36)] + [f"n{row}" for row in range(36)], "72 different"),
+    ],
+)
+def test_what_is_no_category(column, message):
+    table = (
+        visits(note=column[:36])
+        if len(column) == 36
+        else {
+            name: cells * 2 if name != "patient" else [*cells, *(f"q{c}" for c in cells)]
+            for name, cells in visits().items()
+        }
+        | {"note": column}
+    )
+    with pytest.raises(DataError, match=message):
+        from_table(table, **SAID)
+
+
+def test_text_cannot_be_forecast():
+    with pytest.raises(ArgumentError, match="forecast is of numbers, and 'ward' holds text"):
+        from_table(visits(ward=WARDS), id="patient", target="ward", task="next-step")
+    data = from_table(visits(ward=["n", "s", "n"] * 12), id="patient", features=["ward", "a"])
+    assert data.table.outputs == ("a",)
+    assert data.table.inputs[:3] == ("a", "ward=n", "ward=s")
+
+
+def test_decimal_commas(tmp_path):
+    b, hours = [row % 5 for row in range(36)], ["0,0", "1,5", "4,0"] * 12
+    cells = [str(row / 4).replace(".", ",") for row in range(36)]
+    file = write(tmp_path / "v.csv", visits(a=cells, hours=hours, b=b), ";")
+    said = {**SAID, "delimiter": ";", "decimal": ","}
+    data = read_csv(file, **said)
+    assert_same(data, from_table(visits(a=[row / 4 for row in range(36)]), **SAID))
+    assert torch.equal(sequences_like(data, file)[1].x[0], by_id(data)["p00"][1].x[0])
+    file.write_text(file.read_text("utf-8").replace("8,75", "1.008"), "utf-8")
+    with pytest.raises(
+        DataError, match=r"row 37, column 'a' holds '1\.008'.*, a number with a point"
+    ):
+        read_csv(file, **said)
+    with pytest.raises(UnknownNameError, match="Choose from"):
+        from_table(visits(), **SAID, decimal="'")
+
+
+def test_dates_in_another_form():
+    dates = ["31.12.2024 23:30", "01.01.2025 01:00", "01.01.2025 03:30"] * 12
+    data = from_table(visits(hours=dates), time_format="%d.%m.%Y %H:%M", time_unit="h", **SAID)
+    assert data.train.dt[0].tolist() == [0.0, 1.5, 2.5]
+    compact = from_table(
+        visits(hours=[20240131, 20240201, 20240203] * 12),
+        time_format="%Y%m%d",
+        time_unit="days",
+        **SAID,
+    )
+    assert compact.train.dt[0].tolist() == [0.0, 1.0, 2.0]
+    zoned = ["2024-03-31 01:30 +0100", "2024-03-31 03:30 +0200", "2024-03-31 05:00 +0200"] * 12
+    form = {"time_format": "%Y-%m-%d %H:%M %z", "time_unit": "h"}
+    assert from_table(visits(hours=zoned), **form, **SAID).train.dt[0].tolist() == [0.0, 1.0, 1.5]
+    with pytest.raises(TimeError, match="holds '2025-01-01', expected a date in the form '%d"):
+        from_table(visits(hours=[*dates[:-1], "2025-01-01"]), time_format="%d.%m.%Y %H:%M", **SAID)
+
+
+def test_static_columns_are_given_to_every_step():
+    age = [40.0 + row // 3 if row % 3 == 1 else NAN for row in range(36)]
+    sex = [None if row % 3 else "fm"[row // 3 % 2] for row in range(36)]
+    data = from_table(visits(age=age, sex=sex), static=["age", "sex"], **SAID)
+    assert data.table.inputs == ("a", "b", "age", "sex=f", "sex=m")
+    assert data.train.observed is None
+    assert unpadded(data)["p01"][:, 2:] == pytest.approx(np.array([[41, 0, 1]] * 3), abs=1e-4)
+    ahead = from_table(visits(age=age), id="patient", features=["age", "a"], static=["age"])
+    assert ahead.table.outputs == ("a",)
+    with pytest.raises(DataError, match=r"row 2 .*'41.0', but row 1 of the same id holds '40.0'"):
+        from_table(visits(age=[*age[:2], 41.0, *age[3:]]), static=["age"], **SAID)
+    with pytest.raises(ArgumentError, match="'age' is static, so that it does not change"):
+        from_table(visits(age=age), id="patient", target="age", task="next-step", static=["age"])
+
+
+def test_a_table_without_ids_is_one_sequence_cut_by_time():
+    table = {"t": range(40), "a": [row % 7 for row in range(40)], "y": [r / 9 for r in range(40)]}
+    data = from_table(table, time="t", target="y")
+    assert [len(data.table.ids[part]) for part in data.table.ids] == [1, 1, 1]
+    assert data.train.x.shape == (1, 28, 1)
+    ids, batch = sequences_like(data, table)
+    assert (ids, tuple(batch.x.shape)) == (("all rows",), (1, 40, 1))
+    with pytest.raises(TimeError, match=r"runs backwards.*name the column that tells them apart"):
+        from_table({**table, "t": [*range(20), *range(20)]}, time="t", target="y")
+
+
+def test_several_targets():
+    table = visits(level=[row / 7 for row in range(36)], dose=[row**0.5 for row in range(36)])
+    said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
+    data = from_table(table, **said)
+    assert data.table.outputs == ("level", "dose")
+    assert data.train.y.shape == (8, 3, 2)
+    who = data.table.ids["train"][0]
+    want = [(table["level"][r], table["dose"][r]) for r in range(36) if table["patient"][r] == who]
+    found = data.table.unscale(data.train.y[0].double())
+    assert found.numpy() == pytest.approx(np.array(want), abs=1e-5)
+    ahead = from_table(table, **{**said, "features": ["a", "level", "dose"]}, task="next-step")
+    assert ahead.table.inputs[:3] == ("level", "dose", "a")
+    with pytest.raises(ArgumentError, match="several targets, level, dose, are for a regression"):
+        from_table(table, **said, task="classification")
+    with pytest.raises(DataError, match="column 'dose' is empty in every row"):
+        from_table({**table, "dose": [None] * 36}, **said)
