@@ -195,7 +195,8 @@ def _epochs(
     recipe, ranks, selection = run.recipe, run.ranks, run.selection
     drawn = progress if ranks.writes else False
     run.stopping = told.tell("on_start", run)
-    with progress_bar(recipe.epochs, done=len(run.history), wanted=drawn) as show:
+    before = list(run.history)
+    with progress_bar(recipe.epochs, history=before, wanted=drawn) as show:
         while len(run.history) < recipe.epochs:
             if run.history and (run.stopping or selection.has_waited(len(run.history))):
                 return

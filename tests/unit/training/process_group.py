@@ -82,6 +82,11 @@ def resumed():
     }
 
 
+def accumulated():
+    settings = {"optimizer": "sgd", "optimizer_options": {"momentum": 0.5}, "schedule": "cosine"}
+    return trained("gru", batch_size=4, accumulate=2, ema=0.9, patience=9, **settings)
+
+
 def disagreeing():
     trained("gru", lr=0.01 * (1 + RANK))
 

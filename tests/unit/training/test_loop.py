@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError, DataError, NonFiniteError
 from tauflow.training import Recipe, evaluate, train
+from tauflow.training.progress import sparkline
 
 RECIPE = Recipe(lr=0.02, epochs=4, batch_size=8)
 
@@ -275,7 +276,16 @@ def test_a_progress_bar_is_drawn_only_if_wanted(capsys):
     fit()
     assert capsys.readouterr().err == ""
     fit(progress=True, recipe=Recipe(epochs=3))
-    assert "3/3" in capsys.readouterr().err
+    drawn = capsys.readouterr().err
+    assert "3/3" in drawn
+    assert any(bar in drawn for bar in "▁▂▃▄▅▆▇█")
+
+
+def test_a_curve_is_drawn_as_small_bars():
+    assert sparkline([4.0, 3.0, 2.0, 0.5]) == "█▆▄▁"
+    assert sparkline([1.0, 1.0]) == "▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([float(k // 10) for k in range(80)], width=8) == "▁▂▃▄▅▆▇█"
 
 
 class Exploding(Affine):

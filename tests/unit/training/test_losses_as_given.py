@@ -1,5 +1,7 @@
 """Losses and metrics as PyTorch users have them: names, functions, modules, or nothing at all."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from tiny_training_task import tiny_model, tiny_splits
@@ -9,6 +11,8 @@ from torch.nn import functional as F
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.training import Recipe, Score, evaluate, train
+from tauflow.training.preconditions import Measures, check_shared_loss
+from tauflow.training.ranks import Ranks
 
 RECIPE = Recipe(lr=0.02, epochs=2, batch_size=8)
 
@@ -138,6 +142,15 @@ def test_a_score_of_ones_own_needs_no_name():
     cubic = Score("cubic", "values", lambda prediction, y: (prediction - y).abs() ** 3)
     result, _ = fit("values", cubic, metric="mae")
     assert result.history[-1]["train_loss"] != result.history[-1]["valid"]
+
+
+def test_processes_share_no_loss_that_may_be_no_mean():
+    data = splits("values")["train"]
+    for loss, refused in ((nn.SmoothL1Loss(), True), (nn.MSELoss(), False)):
+        measures = Measures.asked(loss, "mse", RECIPE, data, None)
+        expected = pytest.raises(ArgumentError, match=r"SmoothL1Loss.* may be no mean over them")
+        with expected if refused else nullcontext():
+            check_shared_loss(measures, data, RECIPE, Ranks(0, 2))
 
 
 def test_what_is_no_number_is_refused():

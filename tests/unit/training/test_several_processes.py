@@ -18,8 +18,17 @@ pytestmark = [
 ]
 
 
-TOGETHER = ("curves", "areas", "resumed", "disagreeing", "weighted", "command", "failing")
-ALONE = ("curves", "areas", "other_number_of_ranks")
+TOGETHER = (
+    "curves",
+    "areas",
+    "accumulated",
+    "resumed",
+    "disagreeing",
+    "weighted",
+    "command",
+    "failing",
+)
+ALONE = ("curves", "areas", "accumulated", "other_number_of_ranks")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +69,16 @@ def test_loss_curves_are_those_of_one_process(folder):
         for score in ("train_loss", "valid", "test"):
             ours, theirs = numbers(found, score), numbers(expected["history"], score)
             assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_accumulated_steps_and_averaged_weights_are_those_of_one_process(folder):
+    (alone,) = run(folder, "accumulated", 1)
+    first, second = run(folder, "accumulated", 2)
+    assert first == second
+    assert first["history"][-1]["step"] == 4 * 7
+    for score in ("train_loss", "valid", "test", "lr"):
+        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_areas_are_of_all_predictions_and_a_process_without_a_row_keeps_step(folder):
