@@ -43,6 +43,32 @@ def test_a_file_holds_the_same_and_the_command_line_goes_first(call, tmp_path):
     assert (model["hidden_size"], model["options"]) == (3, {"backend": "reference"})
 
 
+def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
+    rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
+    (tmp_path / "own.csv").write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
+    (tmp_path / "my.toml").write_text(
+        'csv = "own.csv"\nmodel = "elman"\nhidden_size = 2\nepochs = 1\n'
+        '[table]\nid = "who"\ntime = "when"\nfeatures = ["pulse"]\n',
+        encoding="utf-8",
+    )
+    assert "Report: " in call("run", "--config", "my.toml").output
+    (tmp_path / "my.toml").write_text('[table]\nidd = "who"\n', encoding="utf-8")
+    message = call("run", "--config", "my.toml", code=1).stderr
+    assert "unknown entry 'idd'. Did you mean 'id'?" in message
+
+
+def test_settings_are_tuned_and_then_run(call, tmp_path):
+    pytest.importorskip("optuna")
+    words = ("tune", "pendulum", "--model", "elman", "--trials", "1", "--epochs", "1")
+    output = call(*words, "--vary", "model.hidden_size=[2]", "--vary", "recipe.lr=[0.01]").output
+    assert "1 trials: 1 whole, 0 ended early" in output
+    assert "Train with them: tauflow run --config" in output
+    (best,) = tmp_path.rglob("best.toml")
+    call("run", "--config", best)
+    recipe = recipe_in(tmp_path)
+    assert (recipe["epochs"], recipe["lr"]) == (1, 0.01)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
