@@ -56,7 +56,7 @@ Config = Annotated[
     typer.Option(
         callback=_take_values,
         is_eager=True,
-        help="A TOML file of these options, and of tables [recipe] and [options].",
+        help="A TOML file of these options, and of tables recipe, options and table.",
     ),
 ]
 Device = Annotated[

@@ -1,5 +1,6 @@
 """``tauflow tune``: good settings of a model for a task, found by trying."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,7 @@ def tune(
         seed=seed,
         jobs=jobs,
         device=device,
-        runs_dir=runs,
+        runs_dir=Path(os.path.expanduser(runs)),
         say=say,
     )
     states = [state for _, _, state in found.trials]

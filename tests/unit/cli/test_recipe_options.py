@@ -57,6 +57,7 @@ def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
     assert "unknown entry 'idd'. Did you mean 'id'?" in message
 
 
+@pytest.mark.slow
 def test_settings_are_tuned_and_then_run(call, tmp_path):
     pytest.importorskip("optuna")
     words = ("tune", "pendulum", "--model", "elman", "--trials", "1", "--epochs", "1")

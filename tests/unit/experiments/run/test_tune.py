@@ -20,6 +20,7 @@ def tuned(tmp_path, trials, **more):
     return tuning.tune("pendulum", "elman", trials=trials, **given)
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
     executed, tests = tuning.execute, []
 
