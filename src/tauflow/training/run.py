@@ -132,10 +132,14 @@ class Run:
 
     def _forward(self, rows: Tensor | slice, number: int) -> tuple[Tensor, float, int]:
         batch, counts = self._share(rows)
-        with self._precision():
-            loss, value, entries = loss_over_ranks(
-                self.loss, batch, self.ranks, counts=counts, epoch=self.epoch - 1
-            )
+        try:
+            with self._precision():
+                loss, value, entries = loss_over_ranks(
+                    self.loss, batch, self.ranks, counts=counts, epoch=self.epoch - 1
+                )
+        except NonFiniteError as error:  # of a state, by the model itself
+            at = self._where(self.step + 1, self._batch_words(rows, number))
+            raise NonFiniteError(f"{error} In training, that is {at}") from error
         if not math.isfinite(value):
             at = self._where(self.step + 1, self._batch_words(rows, number))
             raise NonFiniteError(f"the loss is {value} at {at}")

@@ -321,6 +321,23 @@ def test_a_loss_that_is_not_finite_names_the_place_and_keeps_the_history(tmp_pat
     assert [(row["epoch"], row["step"]) for row in rows] == [(1, 2)]
 
 
+class BadState(Affine):
+    """Says itself that its state is not finite, as solvers do."""
+
+    def forward(self, x, **options):
+        raise NonFiniteError("the state of row 1 is not finite after step 2.")
+
+
+def test_a_state_that_is_not_finite_is_named_with_its_batch():
+    data = numbered(4)
+    with pytest.raises(
+        NonFiniteError,
+        match=r"^the state of row 1 is not finite after step 2\. In training, that is epoch 1, "
+        r"step 1, batch 1 of sequences (\d, ){2}with lr=.* a parameter is 0\.5, in w",
+    ):
+        fit(BadState(), recipe=Recipe(batch_size=2), train=data, valid=data, test=None)
+
+
 class BadGradient(Affine):
     """Its loss is finite, but the gradient of w is not: the slope of a root at zero."""
 
