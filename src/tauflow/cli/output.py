@@ -8,6 +8,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from tauflow.experiments.report import table
+from tauflow.experiments.report.own_table import predict_command
 from tauflow.experiments.report.page import RUN_HEADERS, run_cells
 from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import RunRecord
@@ -77,6 +78,8 @@ def print_run(run: TaskRun) -> None:
         say(remark)
     say(f"Run:    {run.directory}")
     say(f"Report: {run.report.resolve()}")
+    if command := predict_command(run):
+        say(f"Next:   {command}")
 
 
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.analysis.memory_length import memory_length
+from tauflow.data.table.options import TableInfo
 from tauflow.errors import TauflowError
 from tauflow.experiments.run.job import Places, load_part
 from tauflow.experiments.run.reproduce import Grid
@@ -19,8 +20,11 @@ from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
 from . import table
+from .answered import answered
+from .class_pictures import class_pictures
 from .document import Pairs, environment_of, measured_with, render, write
-from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions
+from .own_table import Listing, errors, predict_command, understood, worst_ids
+from .pictures import Curves, Picture, curves_of_parts, predictions, run_curves
 from .samples import sample, trained_model
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
@@ -58,6 +62,9 @@ class Page:
         pictures: figures.
         notes: conflicts and choices.
         failures: runs that failed.
+        understood: what was made of a table's columns.
+        listings: small tables.
+        command: how to use the model next.
     """
 
     title: str
@@ -72,6 +79,9 @@ class Page:
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()
+    understood: Sequence[tuple[str, str]] = ()
+    listings: Sequence[Listing] = ()
+    command: str = ""
 
 
 def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
@@ -187,12 +197,27 @@ def write_run_report(run: TaskRun) -> Path:
         baselines=run.baselines,
         pictures=[
             *([predictions(samples, card)] if samples else []),
-            learning_curves([panel], record.metric),
+            run_curves(panel, record.metric),
         ],
         notes=(*run.remarks, *card.notes) if run.data.table is not None else (),
     )
     page = replace(page, tiles=[*page.tiles, *_memory(run)])
+    if run.data.table is not None:
+        page = _with_table(page, run, run.data.table)
     return write_page(page, run.report)
+
+
+def _with_table(page: Page, run: TaskRun, info: TableInfo) -> Page:
+    """Return a page with what there is to say of a table of a user's own."""
+    found = answered(run.model, run.data)
+    is_class = info.y_scale is None
+    return replace(
+        page,
+        pictures=[*(class_pictures(found, info.outputs) if is_class else []), *page.pictures],
+        understood=understood(run.data),
+        listings=[*errors(found, run.data), *worst_ids(found, run.data)],
+        command=predict_command(run),
+    )
 
 
 def _memory(run: TaskRun) -> list[tuple[str, str]]:

@@ -56,6 +56,25 @@ class Curves:
     spread: float | None = None
 
 
+def run_curves(panel: Curves, metric: str) -> Picture:
+    """Draw the scores of a single run over epochs, and its training loss beside them."""
+    with canvas_of((9.6, 3.4)) as canvas:
+        scores, losses = canvas.subplots(1, 2)
+        _draw_curves(scores, panel, metric)
+        scores.set_ylabel(unit(metric))
+        (record,) = panel.records
+        loss = [row["train_loss"] for row in record.history]
+        losses.plot(range(1, len(loss) + 1), loss, color=INK, marker="o" * (len(loss) == 1))
+        losses.set_title("training loss")
+        _number_epochs(losses)
+        if 0 < min(loss) < max(loss) / 3:
+            log_axis(losses, losses.yaxis)
+        shared_legend(canvas, [scores])
+        uri = uri_of(canvas)
+    caption = "Scores after each epoch, and the loss over it. Dot: the selected epoch."
+    return Picture("Learning curves", caption, uri)
+
+
 def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
     """Draw validation and test scores over epochs: the mean of the seeds, in their range."""
     columns = min(len(panels), 3)
@@ -103,7 +122,8 @@ def predictions(samples: Sequence[Sample], card: DatasetCard) -> Picture:
     Features of a data set that names none are numbered.
     """
     features = len(samples[0].truth)
-    names = list(card.targets[:features]) or [f"feature {number}" for number in range(features)]
+    places = samples[0].features
+    names = [card.targets[place] if card.targets else f"feature {place}" for place in places]
     with canvas_of((9.6, 1.7 * features + 0.6)) as canvas:
         grid = canvas.subplots(features, len(samples), squeeze=False, sharex="col", sharey="row")
         for column, drawn in enumerate(samples):
@@ -126,18 +146,18 @@ def predictions(samples: Sequence[Sample], card: DatasetCard) -> Picture:
                     alpha=0.85,
                     label="prediction",
                 )
-            grid[0, column].set_title(f"test sequence {drawn.number}")
+            grid[0, column].set_title(visible(drawn.name))
             grid[-1, column].set_xlabel(visible(f"time of the newest input, {drawn.unit}"))
         for feature in range(features):
             grid[feature, 0].set_ylabel(visible(names[feature]))
         shared_legend(canvas, [grid[0, 0]])
         uri = uri_of(canvas)
-    return Picture("Predictions against truth", "", uri)
+    few = features < card.target_size
+    caption = f"The {features} of {card.target_size} features that are predicted worst." * few
+    return Picture("Predictions against truth", caption, uri)
 
 
 def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     scale = scale_of(metric)
     for key, colour, name in (("valid", ORANGE, "validation"), ("test", BLUE, "test")):
         series = [_scores(record, key) for record in panel.records]
@@ -164,10 +184,16 @@ def _draw_curves(axes: "Axes", panel: Curves, metric: str) -> None:
             half = scale * panel.spread
             axes.axhspan(level - half, level + half, color=GREY, alpha=0.25, linewidth=0)
     axes.set_title(visible(panel.title))
-    axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    _number_epochs(axes)
     if not METRICS[metric].higher_is_better:
         log_axis(axes, axes.yaxis)
+
+
+def _number_epochs(axes: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _scores(record: RunRecord, key: str) -> list[float]:

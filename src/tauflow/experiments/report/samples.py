@@ -1,5 +1,6 @@
 """A few test sequences with what a trained model makes of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tauflow.models.specified import build_model
 from tauflow.training.checkpoint import read_checkpoint, read_tensors
 from tauflow.training.metrics import predict
 
+_LOOKED_AT = 64
+"""How many test sequences say which features are predicted worst."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -20,6 +24,8 @@ class Sample:
 
     Args:
         number: its position in the test part.
+        name: what to call it.
+        features: which target features are shown.
         time: time of each step, in the unit.
         unit: of time, that of the table if there is one.
         truth: for each target feature its values, NaN where it is not known.
@@ -27,6 +33,8 @@ class Sample:
     """
 
     number: int
+    name: str
+    features: tuple[int, ...]
     time: list[float]
     unit: str
     truth: list[list[float]]
@@ -42,7 +50,8 @@ def sample(
         model: a trained model of the data set.
         data: the data set.
         sequences: number of sequences at most.
-        features: number of target features at most.
+        features: number of target features at most: those with the largest error in the first test
+            sequences, in the scale that the model is trained in.
 
     Returns:
         The samples, without sequences that have no valid step; none if the data set has no target
@@ -50,22 +59,44 @@ def sample(
     """
     if not data.card.per_step or data.card.task != "regress":
         return []
-    batch = data.test[:sequences]
+    batch = data.test[:_LOOKED_AT]
     was_training = model.training
     model.eval()
     with torch.no_grad():
         predicted = predict(model, batch)
     model.train(was_training)
+    places = _worst(batch, predicted, features)
+    batch, predicted = batch[:sequences], predicted[:sequences]
     unit = data.card.time_unit
     if data.table is not None:  # people know their data in the units of their table
         unit, dt = data.table.unit, None if batch.dt is None else batch.dt * data.table.gap
         batch = replace(batch, y=data.table.unscale(batch.y), dt=dt)
         predicted = data.table.unscale(predicted)
-    found = [_one(batch, predicted, number, features, unit) for number in range(len(batch))]
+    ids = () if data.table is None else data.table.ids["test"]
+    found = [_one(batch, predicted, number, places, unit, ids) for number in range(len(batch))]
     return [one for one in found if one.time]
 
 
-def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int, unit: str) -> Sample:
+def _worst(batch: SequenceBatch, predicted: Tensor, count: int) -> tuple[int, ...]:
+    """Return the features with the largest squared error, at most so many, in their order."""
+    y = batch.y.reshape(predicted.shape)
+    known = batch.mask if batch.y_mask is None else batch.y_mask
+    if known is not None:
+        known = known if known.ndim == y.ndim else known.unsqueeze(-1)
+        y = torch.where(known, y, torch.nan)
+    error = (predicted - y).square().flatten(0, 1).nanmean(0).nan_to_num(-1.0)
+    worst = error.argsort(descending=True, stable=True)[:count]
+    return tuple(sorted(worst.tolist()))
+
+
+def _one(
+    batch: SequenceBatch,
+    predicted: Tensor,
+    number: int,
+    places: tuple[int, ...],
+    unit: str,
+    ids: Sequence[str],
+) -> Sample:
     steps = batch.x.shape[1]
     valid = torch.ones(steps, dtype=torch.bool) if batch.mask is None else batch.mask[number]
     gaps = torch.ones(steps) if batch.dt is None else batch.dt[number].reshape(steps)
@@ -76,10 +107,12 @@ def _one(batch: SequenceBatch, predicted: Tensor, number: int, features: int, un
         truth = truth.masked_fill(~known, torch.nan)
     return Sample(
         number=number,
+        name=f"id {ids[number]}" if ids else f"test sequence {number}",
+        features=places,
         time=time.tolist(),
         unit=unit,
-        truth=truth[valid].T[:features].tolist(),
-        predicted=predicted[number][valid].T[:features].tolist(),
+        truth=truth[valid].T[list(places)].tolist(),
+        predicted=predicted[number][valid].T[list(places)].tolist(),
     )
 
 
