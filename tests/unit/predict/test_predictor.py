@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pandas
 import pytest
 import torch
 
@@ -39,16 +40,18 @@ def loaded(runs):
 
 @pytest.mark.slow
 def test_another_process_predicts_the_same_bits(runs, table, tmp_path):
-    new = tmp_path / "new.csv"
-    table[["patient", "hours", "a", "b"]].to_csv(new, index=False)
+    new = {task: tmp_path / f"new.{'csv' if task == 'next-step' else 'parquet'}" for task in runs}
+    inputs = table[["patient", "hours", "a", "b"]]
+    inputs.to_csv(new["next-step"], index=False)
+    inputs.to_parquet(new["regression"])
     jobs = [
-        (str(run.directory), str(new), *ASKED[task], str(tmp_path / task))
+        (str(run.directory), str(new[task]), *ASKED[task], str(tmp_path / task))
         for task, run in runs.items()
     ]
     subprocess.run([sys.executable, "-c", ELSEWHERE, json.dumps(jobs)], check=True)
     for task, run in runs.items():
         method, said = ASKED[task]
-        here = getattr(run.predictor, method)(new, **said)
+        here = getattr(run.predictor, method)(new[task], **said)
         assert (tmp_path / task).read_text() == here.to_csv()
         assert here.iloc[:, -1].nunique() == len(here)
 
@@ -160,3 +163,40 @@ def test_a_model_that_takes_observed_is_told(table, tmp_path):
     again = tauflow.load_predictor(tmp_path / "p.safetensors")
     assert again.observed
     assert again.predict_proba(table).equals(predictor.predict_proba(table))
+
+
+def reloaded(data, path):
+    torch.manual_seed(0)
+    rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=data.card.per_step)
+    predictor = Predictor.of(tauflow.SequenceModel(rnn, data.card.target_size), data)
+    predictor.save(path)
+    return predictor, tauflow.load_predictor(path)
+
+
+def test_long_tables_with_categories_are_read_alike_again(table, tmp_path):
+    frame = table.assign(ward=["east" if row % 3 else "west" for row in range(len(table))])
+    said = {"id": "patient", "time": "hours", "target": "died", "missing": "inputs"}
+    wide = from_table(frame, features=["b", "ward"], **said)
+    before, after = reloaded(wide, tmp_path / "wide")
+    assert after.predict_proba(frame).equals(before.predict_proba(frame))
+    with pytest.raises(DataError, match=r"'ward' holds 'north', a category .* Known are: east, we"):
+        after.predict(frame.assign(ward="north"))
+    long = table.melt(["patient", "hours", "died"], ["a", "b"]).dropna()
+    before, after = reloaded(from_table(long, long=["variable", "value"], **said), tmp_path / "l")
+    new = long.drop(columns="died")
+    assert after.predict_proba(new).equals(before.predict_proba(long))
+    assert after.predict_proba(new)["yes"].nunique() == 20
+
+
+def test_a_forecast_of_dates_says_the_date_that_it_is_for(table, tmp_path):
+    when = pandas.Timestamp("2024-05-31") + pandas.to_timedelta(table["hours"], unit="h")
+    dated = table.assign(when=when.dt.round("s"))
+    data = from_table(dated, id="patient", time="when", features=["b"])
+    _, predictor = reloaded(data, tmp_path / "p")
+    found = predictor.predict(dated, ahead=1.5)
+    mine = found[found["patient"] == 3]
+    assert mine["when predicted"][:-1].tolist() == mine["when"][1:].tolist()
+    assert mine["when predicted"].iloc[-1] - mine["when"].iloc[-1] == pandas.Timedelta("90min")
+    texts = dated.assign(when=dated["when"].dt.strftime("%Y-%m-%dT%H:%M:%S"))
+    told = predictor.predict(texts, ahead=1.5)["when predicted"]
+    assert pandas.to_datetime(told).tolist() == found["when predicted"].tolist()
