@@ -9,6 +9,7 @@ from variants import NAMES, B, D, T, model
 
 import tauflow
 from tauflow.cells.catalog import MODELS
+from tauflow.errors import NonFiniteError
 from tauflow.sequence import RNN
 
 FLOWS = [name for name in NAMES if model(name).cell.is_flow]
@@ -376,7 +377,14 @@ def test_state_parts_cover_the_state(name):
 def test_nan_input_reaches_the_output(name):
     rnn, (x, dt) = model(name), sequences()
     x[1, 3, 0] = float("nan")
-    y, _ = rnn(x, dt=dt)
+    if name in OBSERVERS:  # where it is a feature that was not measured
+        same(rnn(x, dt=dt)[0], rnn(x, dt=dt, observed=~x.isnan())[0])
+        return
+    with pytest.raises(
+        NonFiniteError, match=r"x is NaN in 1 sequences \(1\), .* step 3, feature 0"
+    ):
+        rnn(x, dt=dt)
+    y, _ = rnn(x.requires_grad_(), dt=dt)  # computed, and no gap in the data
     assert y[1, 3:].isnan().any()
     assert y[[0, 2]].isfinite().all()
     assert y[1, :3].isfinite().all()

@@ -1,7 +1,7 @@
 """The border of every sequence module: all that a caller may pass, brought into one form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -142,6 +142,17 @@ def prepare(
         x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
         gaps = gaps.masked_fill(~mask, 0.0)
     return SequenceInputs(x, gaps.unsqueeze(-1), mask, measured, batched, packed, times, anew)
+
+
+def with_missing(inputs: SequenceInputs) -> SequenceInputs:
+    """Return the call with NaN taken for missing, unless it says itself what was measured.
+
+    Looked at where Python can do so without cost, as everywhere.
+    """
+    if inputs.observed is not None or not values_readable(inputs.x):
+        return inputs
+    nan = inputs.x.isnan()
+    return replace(inputs, observed=~nan) if bool(nan.any()) else inputs
 
 
 def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:

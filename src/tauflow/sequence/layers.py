@@ -23,7 +23,7 @@ from tauflow.kernels import BACKENDS, KernelCall
 from tauflow.recorded import RecordedMeta
 
 from .chunks import Chunks, Memory, ParallelReport
-from .episodes import run_episodes
+from .episodes import Starts, run_episodes
 from .gaps import gaps_reversed
 from .inputs import (
     Companion,
@@ -34,6 +34,7 @@ from .inputs import (
     first_sample,
     prepare,
     time_dtype,
+    with_missing,
 )
 from .one_step import one_step
 from .overflow import refuse_overflow
@@ -143,8 +144,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
-        parts = per_cell(self.each_cell, h)
-        return [cell.split_state(h) for cell, h in zip(self.each_cell, parts, strict=True)]
+        cells = self.each_cell
+        return [c.split_state(h) for c, h in zip(cells, per_cell(cells, h), strict=True)]
 
     def to_parts(self, h: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return a state as ``torch.nn.LSTM`` and ``GRU`` give it, and as ``hx`` takes it.
@@ -194,7 +195,8 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
                 sample that ``hx`` comes from stands in front.
             mask: (B, T) bool; false keeps state and output of the step before.
             lengths: valid steps of each sequence, (B,), the same for padding on the right.
-            observed: (B, T, I) bool, which features were measured, for cells that model that.
+            observed: (B, T, I) bool, for cells that model which features were measured; by default
+                those that are not NaN.
             reset: (B, T) bool, episodes inside a batch: every state starts anew, from the cells'
                 own initial states, before the steps where it is true, and flows over their ``dt``.
                 At a masked step it is put off until the next valid one. The episodes run side by
@@ -214,8 +216,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             TimeError: gaps are negative or not finite, or the dtype of ``t`` is too coarse for
                 them, as float32 is for seconds since 1970. Looked at on the CPU only: on an
                 accelerator a look would make the host wait for the device.
-            NonFiniteError: a state overflowed over a gap that explicit solver steps cannot follow;
-                looked at on the CPU only, too. See :meth:`AbstractCell.stable_gap`.
+            NonFiniteError: a state overflowed over a gap that explicit solver steps cannot follow
+                (see :meth:`AbstractCell.stable_gap`), or became NaN of NaN in ``x``, which only
+                cells that model missing features take; looked at on the CPU only, too.
             BackendError: the backend asked for by name cannot serve the call.
         """
         where = f"{type(self).__name__}.forward"
@@ -234,7 +237,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             goes_on=hx is not None,
         )
         check_parameters(where, self.cell, inputs.x)
-        if observed is not None and not self.cell.uses_observed:
+        if self.cell.uses_observed:
+            inputs = with_missing(inputs)
+        elif observed is not None:
             raise no_missing_features(where, self.cell)
         if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
             raise ArgumentError(
@@ -278,8 +283,6 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         reset: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Advance by one sample, with gradients; :meth:`stream` is faster without them.
-
-        Truncated back-propagation passes on ``h.detach()``.
 
         Args:
             x: a sample of each sequence, (B, I), or (I,).
@@ -334,7 +337,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         where: str,
         parallel: Chunks | Literal["auto"] | None,
         inputs: SequenceInputs,
-        starts: list[Tensor] | list[None],
+        starts: Starts,
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the last layer's outputs at every step, and the last state of each cell."""
         y = inputs.x
@@ -370,11 +373,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             observed = None if observed is None else observed.flip(1)
         start, some = h, inputs.episodes
         if start is None or some is not None:
-            own = cell.initial_state(first_sample(x, mask).to(time_dtype(x)))
-            if start is None or some is None:
-                start = own
-            else:
-                start = torch.where(some.carried[backward].unsqueeze(1), start, own)
+            start = cell.initial_state(first_sample(x, mask).to(time_dtype(x)))
+        if h is not None and some is not None:
+            start = torch.where(some.carried[backward].unsqueeze(1), h, start)
         call = KernelCall(cell, x, start, dt, mask, observed)
         run = partial(unroll, backend=self.backend, checkpoint_every=self.checkpoint_every)
         if parallel is None:

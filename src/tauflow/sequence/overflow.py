@@ -1,4 +1,4 @@
-"""States that overflowed because a gap is longer than explicit solver steps can follow."""
+"""Why states are not finite: missing inputs, or a gap longer than explicit solver steps follow."""
 
 import math
 
@@ -11,14 +11,17 @@ from tauflow.errors import NonFiniteError
 
 from .inputs import SequenceInputs
 
+_SHOWN = 8
+"""How many sequences a message names."""
+
 
 def refuse_overflow(
     where: str, cell: AbstractCell, start: Tensor | None, end: Tensor, inputs: SequenceInputs
 ) -> None:
-    """Raise if a cell's last states are not finite, and a gap is why.
+    """Raise if a cell's last states are not finite, and NaN in the data or a gap is why.
 
-    Whatever else is not finite (an input, a parameter, the state to start from) goes its way, as
-    everywhere in torch, and so does all that Python cannot look at without cost.
+    Whatever else is not finite (a computed input, a parameter, the state to start from) goes its
+    way, as everywhere in torch, and so does all that Python cannot look at without cost.
 
     Args:
         where: name of the module, for messages.
@@ -28,11 +31,13 @@ def refuse_overflow(
         inputs: the call.
 
     Raises:
-        NonFiniteError: a sequence with finite inputs ended in NaN or infinity, and has a gap that
-            is longer than :meth:`AbstractCell.stable_gap`.
+        NonFiniteError: an input is NaN that no operation with a gradient made; or a sequence with
+            finite inputs ended in NaN or infinity, and has a gap that is longer than
+            :meth:`AbstractCell.stable_gap`.
     """
     if not values_readable(end) or end.numel() == 0 or _finite(end):
         return
+    _refuse_missing(where, cell, inputs)
     limit = cell.stable_gap()
     if limit == math.inf or not all(_finite(parameter) for parameter in cell.parameters()):
         return
@@ -45,9 +50,8 @@ def refuse_overflow(
         if not bool(blown.any()):
             return
         row = int(blown.nonzero()[0, 0])
-    gap, step = float(gaps[row]), int(steps[row])
-    if (piece := inputs.episodes) is not None:
-        row, step = int(piece.sequence[row]), step + int(piece.first_step[row])
+    gap = float(gaps[row])
+    row, step = _place(inputs, row, int(steps[row]))
     raise NonFiniteError(
         f"{where}: the state of {type(cell).__name__} overflows in sequence {row}, whose gap of "
         f"{gap:g} at step {step} is longer than its solver's steps can follow: they are stable up "
@@ -55,6 +59,28 @@ def refuse_overflow(
         f"Choose a larger unit of time, at least {gap / limit:.3g} times as many substeps, or an "
         "adaptive solver where the cell has one."
     )
+
+
+def _refuse_missing(where: str, cell: AbstractCell, inputs: SequenceInputs) -> None:
+    if inputs.x.requires_grad or not bool((nan := inputs.x.isnan()).any()):
+        return
+    rows = sorted({_place(inputs, row, 0)[0] for row in nan.flatten(1).any(1).nonzero()[:, 0]})
+    first, step, feature = nan.nonzero()[0].tolist()
+    first, step = _place(inputs, first, step)
+    shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+    raise NonFiniteError(
+        f"{where}: x is NaN in {len(rows)} sequences ({shown}), first in sequence {first} at step "
+        f"{step}, feature {feature}, and {type(cell).__name__} does not model missing features. "
+        "Fill them in, mark samples without any feature with mask=False, or choose a model that "
+        "knows of missing features, such as tauflow.GRUD, which takes NaN for missing."
+    )
+
+
+def _place(inputs: SequenceInputs, row: int, step: int) -> tuple[int, int]:
+    """Return sequence and step as the caller counts them."""
+    if (piece := inputs.episodes) is None:
+        return int(row), step
+    return int(piece.sequence[row]), step + int(piece.first_step[row])
 
 
 def _finite(tensor: Tensor) -> bool:
