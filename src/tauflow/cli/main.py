@@ -13,6 +13,7 @@ from .doctor import doctor
 from .export import export
 from .group import TauflowGroup
 from .info import info
+from .inspect import inspect
 from .own_table import takes_table
 from .predict import predict
 from .recipe import Config, Device, Log, Settings, config_table, recipe_changes
@@ -33,6 +34,7 @@ app.command()(tune)
 app.command()(warmup)
 app.command()(info)
 app.command()(doctor)
+app.command()(inspect)
 app.command()(predict)
 
 
@@ -112,7 +114,9 @@ def run(
             ".parquet, one row per sample. Or a folder that tauflow.data.write_task wrote."
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    model: Annotated[
+        str, typer.Option(help="A model; see 'tauflow models'. Or several, with commas, compared.")
+    ] = "cfc",
     hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
     epochs: Epochs = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -136,23 +140,27 @@ def run(
     *,
     said: dict[str, Any],
 ) -> None:
-    """Train one model on one data set, or on a table of your own, and write a report."""
-    from tauflow.experiments.report.page import write_run_report
+    """Train a model on a data set, or on a table of your own, and write a report."""
+    from functools import partial
+
+    from tauflow.experiments.report.page import write_comparison, write_run_report
     from tauflow.experiments.run.schedule import say_nothing
     from tauflow.experiments.run.task import RECIPE, run_task
+    from tauflow.models.registry import entry_of
     from tauflow.training.ranks import process_group
 
     from .options import key_values
-    from .output import print_run, say
+    from .output import print_comparison, print_run, say
     from .own_table import one_source
 
     said_of_recipe = recipe_changes(settings, epochs=epochs, lr=lr, batch_size=batch_size)
     changes = {**config_table(config, "recipe"), **said_of_recipe}
     options = {**config_table(config, "options"), **key_values(option or [])}
     with process_group() as ranks:
-        trained = run_task(
-            one_source(task, csv, said),
-            model,
+        source = one_source(task, csv, said)
+        train = partial(
+            run_task,
+            source,
             hidden_size=hidden_size,
             options=options,
             recipe=RECIPE.changed(changes),
@@ -163,9 +171,17 @@ def run(
             log=log or (),
             say=say if ranks.writes else say_nothing,
         )
+        names = [name.strip() for name in model.split(",") if name.strip()] or [model]
+        for name in names:  # before hours of training
+            entry_of(name)
+        trained = [train(name) for name in names]
         if ranks.writes:
-            write_run_report(trained)
-            print_run(trained)
+            for one in trained:
+                write_run_report(one)
+            if len(trained) == 1:
+                print_run(trained[0])
+            else:
+                print_comparison(trained, write_comparison(trained))
 
 
 @app.command()

@@ -82,6 +82,23 @@ def print_run(run: TaskRun) -> None:
         say(f"Next:   {command}")
 
 
+def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
+    """Print runs of several models on the same data, and the trivial predictions, in one table."""
+    first = runs[0]
+    print_table(
+        RUN_HEADERS,
+        [
+            *(run_cells(run.record, ())[0] for run in runs),
+            *run_cells(first.record, first.baselines)[1:],
+        ],
+        title=f"{first.record.experiment}: {table.unit(first.record.metric)}",
+        numbers=range(1, 4),
+    )
+    for run in runs:
+        say(f"Run:    {run.directory}")
+    say(f"Report: {report.resolve()}")
+
+
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:
     """Print the scores of one run."""
     print_table(

@@ -42,6 +42,9 @@ class DatasetCard:
         per_step: whether there is a target at every step, rather than one per sequence.
         forecast: whether the targets are later values of the first ``target_size`` inputs, so that
             "nothing changes" is a prediction to compare with.
+        horizon: of a forecast with one answer per sequence, how many rows after it that is for: the
+            values of the first row come first; 0 for others.
+        season: of a forecast, rows after which values come again; 0 if none is known.
         image_size: (channels, height, width) of inputs that are images; ``None`` for features.
         folder: folder of the files under the data directory; empty for generated data.
         base_url: address that, with a file's name appended, serves that file; ends in a slash.
@@ -69,6 +72,8 @@ class DatasetCard:
     targets: tuple[str, ...] = ()
     per_step: bool = True
     forecast: bool = False
+    horizon: int = 0
+    season: int = 0
     image_size: tuple[int, int, int] | None = None
     folder: str = ""
     base_url: str = ""
@@ -87,7 +92,8 @@ class DatasetCard:
                 f"targets must name each of the {self.target_size} target values, got "
                 f"{len(self.targets)}: {', '.join(self.targets)}. Name all of them, or none."
             )
-        if self.forecast and self.target_size > self.input_size:
+        at_once = self.horizon or 1
+        if self.forecast and self.target_size > self.input_size * at_once:
             raise ArgumentError(
                 f"forecast=True says that targets are later values of the inputs, but there are "
                 f"{self.target_size} targets and {self.input_size} inputs."

@@ -31,14 +31,18 @@ def answers_of(
     """
     pandas = require("pandas", extra="tables")
     part, options = read.sequences.among(first, last), info.options
-    rows = part.rows if read.card.per_step else part.rows[part.starts]
+    # A forecast over a horizon is said to be from the last row of its window.
+    places = part.ends - 1 if read.card.horizon else part.starts
+    rows = part.rows if read.card.per_step else part.rows[places]
     id = options.id
     columns: list[tuple[str, Any]] = [(id, read.sheet.columns[id][rows])] if id is not None else []
     values = found.numpy()
+    name = options.time or "row"
     if read.card.per_step:
-        name = options.time or "row"
         columns.append((name, _times(read, options.time, rows, part.times)))
         values = values[part.valid()]
+    elif read.card.horizon:
+        columns.append((name, _times(read, options.time, rows, part.times[places])))
     if read.ahead is not None:
         columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:

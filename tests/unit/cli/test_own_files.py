@@ -138,6 +138,20 @@ def test_packed_files_are_tables_too(call, visits, packed):
     assert "runs/visits/gru" in found[0].replace("\n", "")
 
 
+def test_several_models_are_compared_in_one_table_and_report(call, visits):
+    words = ["--target", "died", "--features", "a,b", "--epochs", 2, "--hidden-size", 4]
+    output = call("run", *SAID, *words, "--model", "gru,gru-d").output
+    assert set(scores(output)) == {"gru", "gru-d", "most frequent class"}
+    assert output.count("Run:    ") == 2
+    report = visits.parent / re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
+    assert report.name == "comparison.html"
+    page = report.read_text(encoding="utf-8")
+    assert all(name in page for name in ("gru-d", "most frequent class", "Task: classification"))
+    stopped = call("run", *SAID, *words, "--model", "gru,gru-x", code=1)
+    assert "gru-x" in stopped.stderr
+    assert "Task" not in stopped.output.replace(stopped.stderr, "")
+
+
 def test_other_names_and_delimiters(call, visits):
     odd = visits.with_name("my visits (2024).csv")
     odd.write_text(visits.read_text("utf-8").replace(",", ";"), "utf-8")

@@ -144,6 +144,9 @@ def table_like(
     times = None if options.time is None else _times(sheet, options.time, info)
     values = inputs_of(sheet, features, info.categories).values
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
+    if card.horizon and options.window is not None:  # it is predicted from the last window
+        lengths = sequences.lengths
+        sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
     count = values.shape[1]
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
     x, there = scaling.inputs_of(values)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
-from tauflow.checks import boolean, one_of, seed_of_bits, within
+from tauflow.checks import at_least, boolean, one_of, seed_of_bits, within
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
         static: Sequence[str] | None
         duplicates: str
         time_format: str | None
+        window: int | None
+        stride: int | None
+        horizon: int | None
+        season: int | None
         delimiter: str
         decimal: str
 
@@ -103,6 +107,13 @@ class TableOptions:
         duplicates: what becomes of several rows of one id and time: ``"error"``; ``"mean"`` of
             their numbers, and the last text; or the ``"last"`` ones.
         time_format: of times that are text, as ``strptime`` of Python takes it: ``%d.%m.%Y %H:%M``.
+        window: rows of a sequence to learn from; longer ones are cut into windows, of which none
+            reaches into another part. By default sequences are whole.
+        stride: rows from one window to the next; by default as many as a window has, or of a
+            horizon as it has.
+        horizon: rows after each window to predict at once, rather than the row after each row.
+        season: rows after which values come again, such as 24 for hours. "As a season ago" is one
+            of the trivial forecasts that a model is compared with.
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
         decimal: sign before the decimals of numbers that are text, a point or a comma.
 
@@ -128,6 +139,10 @@ class TableOptions:
     static: Sequence[str] | None = None
     duplicates: str = DUPLICATES[0]
     time_format: str | None = None
+    window: int | None = None
+    stride: int | None = None
+    horizon: int | None = None
+    season: int | None = None
     delimiter: str = COMMA
     decimal: str = DECIMALS[0]
 
@@ -140,6 +155,7 @@ class TableOptions:
             )
         one_of(DUPLICATES, duplicates=self.duplicates)
         one_of(DECIMALS, decimal=self.decimal)
+        self._check_windows()
         if self.task is not None:
             one_of(TASKS, task=self.task)
         if self.per_step is not None:
@@ -173,6 +189,19 @@ class TableOptions:
                 "leave it out."
             )
 
+    def _check_windows(self) -> None:
+        for name in ("window", "stride", "horizon", "season"):
+            if getattr(self, name) is not None:
+                at_least(1, **{name: getattr(self, name)})
+                if name in ("stride", "horizon") and self.window is None:
+                    raise ArgumentError(
+                        f"{name} is for windows. Say how many rows one has: window."
+                    )
+        if self.horizon is not None and self.task not in (None, NEXT_STEP):
+            raise ArgumentError(
+                f"horizon is for forecasts, and task={self.task!r} is none. Leave one of them out."
+            )
+
     @property
     def targets(self) -> tuple[str, ...]:
         """The columns to predict, if any are named."""
@@ -183,7 +212,7 @@ class TableOptions:
     @property
     def is_forecast(self) -> bool:
         """Whether later values of the inputs are predicted."""
-        return not self.targets or self.task == NEXT_STEP
+        return not self.targets or self.task == NEXT_STEP or self.horizon is not None
 
     @property
     def unit(self) -> str | None:

@@ -190,12 +190,15 @@ def _by_time(target: Target, options: TableOptions) -> Split:
             "or name a target that changes from row to row."
         )
     fractions, least = fractions_of(options.split), 2 if target.is_next_step else 1
+    if options.window is not None and target.horizon:
+        least = options.window + target.horizon
     ends, short = _ends(target, fractions, least)
     wholes, parts, dropped = {}, {}, 0
     for place, part in enumerate(PARTS):
         whole = target.whole.between(ends[:, place], ends[:, place + 1])
         # The row that a part ends with is a target only: the next one is another part's.
-        inputs = whole.without_last() if target.is_next_step else whole
+        cut_off = target.is_next_step and not target.horizon
+        inputs = whole.without_last() if cut_off else whole
         there, keep = whole.lengths > 0, inputs.any(target.there)
         dropped += int((there & ~keep).sum())
         wholes[part], parts[part] = whole.kept(keep), inputs.kept(keep)

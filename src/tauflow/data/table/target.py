@@ -32,6 +32,8 @@ class Target:
         outputs: name of every target value, or of every class.
         ahead: of next-step prediction, time from each row to the one that is predicted, (R,).
         ahead_differs: whether that differs.
+        horizon: rows to predict at once from a window, the last row of which has the targets, those
+            of the first row to predict first; 0 for none.
         notes: what a reader must know.
     """
 
@@ -44,6 +46,7 @@ class Target:
     outputs: tuple[str, ...]
     ahead: Floats | None = None
     ahead_differs: bool = False
+    horizon: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,6 +66,8 @@ class Target:
 
     def firsts(self, sequences: Sequences) -> Indices:
         """Return the row of the first target of each sequence, which has one, (N,)."""
+        if self.horizon:
+            return sequences.rows[sequences.ends - 1]
         having = self.there[sequences.rows]
         _, first = np.unique(sequences.owners[having], return_index=True)
         return sequences.rows[having][first]
@@ -296,6 +301,18 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             f"a forecast is of numbers, and {'no feature' if text is None else repr(text)} holds "
             f"{'any that change' if text is None else 'text'}. Name another target."
         )
+    if options.horizon is not None:  # of windows, which are cut when the parts are known
+        target = Target(
+            task=NEXT_STEP,
+            sequences=sequences,
+            whole=sequences,
+            y=np.zeros((len(values), len(outputs))),
+            known=~np.isnan(values[:, : len(outputs)]),
+            per_step=True,
+            outputs=outputs,
+            horizon=options.horizon,
+        )
+        return _with_targets(target, sequences, sequences)
     long = sequences.kept(sequences.lengths > 1)
     if not len(long):
         raise DataError(

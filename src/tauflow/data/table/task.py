@@ -18,6 +18,7 @@ from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, split_of
 from .target import Target, check_classes, feature_columns, target_of
 from .times import read_times
+from .window import windowed
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
 
@@ -72,6 +73,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
     split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
+    split = windowed(split, options, inputs)
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(str(options.target), target, parts, otherwise=otherwise)
@@ -156,8 +158,11 @@ def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
     """Return the scaling of targets that are not classes; next steps share that of the inputs."""
     target, trained = split.target, split.parts["train"]
     if target.is_next_step:
-        count = len(target.outputs)
-        return Scaling(features.mean[:count], features.scale[:count])
+        times = target.horizon or 1
+        count = len(target.outputs) // times
+        return Scaling(
+            np.tile(features.mean[:count], times), np.tile(features.scale[:count], times)
+        )
     if not target.per_step:
         return scaling_of(target.y[target.firsts(trained)], wanted=wanted)
     known, y = target.known[trained.rows], target.y[trained.rows]
@@ -245,6 +250,8 @@ def _card(
         targets=info.outputs,
         per_step=target.per_step,
         forecast=target.is_next_step,
+        horizon=target.horizon,
+        season=info.options.season or 0,
         notes=notes,
     )
 

@@ -24,7 +24,7 @@ from .answered import answered
 from .class_pictures import class_pictures
 from .document import Pairs, environment_of, measured_with, render, write
 from .own_table import Listing, errors, predict_command, understood, worst_ids
-from .pictures import Curves, Picture, curves_of_parts, predictions, run_curves
+from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions, run_curves
 from .samples import sample, trained_model
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
@@ -218,6 +218,34 @@ def _with_table(page: Page, run: TaskRun, info: TableInfo) -> Page:
         listings=[*errors(found, run.data), *worst_ids(found, run.data)],
         command=predict_command(run),
     )
+
+
+def write_comparison(runs: Sequence[TaskRun]) -> Path:
+    """Write one report on runs of several models on the same data beside theirs; return its path.
+
+    It lies next to the folders of the runs.
+    """
+    first = runs[0]
+    records, card, metric = [run.record for run in runs], first.data.card, first.record.metric
+    level = first.baselines[0][1] if first.baselines else None
+    page = Page(
+        title=f"{', '.join(entry_of(record.row).title for record in records)} on {card.title}",
+        source=f"Data: {card.source}",
+        headers=RUN_HEADERS,
+        rows=[
+            *(PageRow(run_cells(record, ())[0], kind="ours") for record in records),
+            *map(PageRow, run_cells(first.record, first.baselines)[1:]),
+        ],
+        numbers=range(1, 4),
+        caption=f"{table.unit(metric).capitalize()} after the selected epoch of each.",
+        configurations=[(record.row, _settings(record.config)) for record in records],
+        environment=environment_of(records),
+        pictures=[
+            learning_curves([Curves(one.row, [one], level=level) for one in records], metric)
+        ],
+        notes=card.notes if first.data.table is not None else (),
+    )
+    return write_page(page, first.directory.parent / "comparison.html")
 
 
 def _memory(run: TaskRun) -> list[tuple[str, str]]:

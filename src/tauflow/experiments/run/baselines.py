@@ -12,6 +12,7 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
+    ``seasonal naive``, if the season is known: it is as it was a season ago.
     ``training mean``: the mean target of the training part; for classes, ``most frequent class``.
 
     Args:
@@ -29,8 +30,12 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     if card.task == "regress":
         mean = _mean_target(data.train, per_step=card.per_step)
         found = [("training mean", score(_Constant(mean, per_step=card.per_step)))]
-        if card.forecast and card.per_step:
-            found.insert(0, ("persistence", score(_Persistence(card.target_size))))
+        size = card.target_size // (card.horizon or 1)
+        if card.forecast:
+            found.insert(0, ("persistence", score(_Persistence(size, card.horizon))))
+        if card.forecast and card.season:
+            naive = _Persistence(size, card.horizon, card.season)
+            found.insert(1, ("seasonal naive", score(naive)))
         return found
     if card.task == "classify" and metric == "accuracy":
         common = torch.zeros(card.target_size)
@@ -55,21 +60,38 @@ class _Constant(nn.Module):
 
 
 class _Persistence(nn.Module):
-    """Predicts the first inputs as they were last measured; before that, what is there."""
+    """Predicts the first inputs as they were last measured; before that, what is there.
 
-    def __init__(self, size: int) -> None:
+    Args:
+        size: how many of the inputs.
+        horizon: rows after the last one to predict at once; 0 for the row after each row.
+        season: with one, values are as they were so many rows before the one that they are for.
+    """
+
+    def __init__(self, size: int, horizon: int = 0, season: int = 1) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.horizon, self.season = size, horizon, season
 
     def forward(
-        self, x: Tensor, *, observed: Tensor | None = None, **_: Tensor | None
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+        **_: Tensor | None,
     ) -> tuple[Tensor, None]:
-        x = x[..., : self.size]
-        if observed is None:
-            return x, None
-        steps = torch.arange(x.shape[1], device=x.device).view(1, -1, 1)
-        latest = torch.where(observed[..., : self.size], steps, 0).cummax(dim=1).values
-        return x.gather(1, latest), None
+        x, steps = x[..., : self.size], torch.arange(x.shape[1], device=x.device)
+        if observed is not None:
+            there = torch.where(observed[..., : self.size], steps.view(1, -1, 1), 0)
+            x = x.gather(1, there.cummax(dim=1).values)
+        if not self.horizon:
+            return x[:, (steps + 1 - self.season).clamp(min=0)], None
+        ahead = torch.arange(self.horizon, device=x.device)
+        back = self.season - ahead % self.season  # from the row after the last one
+        length = x.new_full((len(x),), x.shape[1]).long() if mask is None else mask.sum(1)
+        places = (length.unsqueeze(1) - back).clamp(min=0)
+        found = x.gather(1, places.unsqueeze(-1).expand(-1, -1, self.size))
+        return found.flatten(1), None
 
 
 def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:

@@ -240,7 +240,7 @@ def _refuse_foresight(spec: ModelSpec, data: TaskData) -> None:
         ArgumentError: the task is next-step prediction, and the model reads whole sequences.
     """
     ahead = "ahead" in entry_of(spec.cell).answers
-    if data.card.forecast and (ahead or spec.options.get("bidirectional")):
+    if data.card.forecast and data.card.per_step and (ahead or spec.options.get("bidirectional")):
         raise ArgumentError(
             f"{spec.cell!r}{'' if ahead else ' with bidirectional=true'} reads a sequence to its "
             "end before it answers, and would see the row that it is to predict. Choose another "

@@ -1,0 +1,125 @@
+"""Windows of sequences: pieces to learn from, with what comes after them to predict."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tauflow.errors import DataError
+
+from .frames import Sequences, joined
+from .inputs import Inputs
+from .options import TableOptions
+from .sheet import Bools, Indices
+from .split import Split
+
+AFTER = "{} +{}"
+"""Name of a value so many rows after the window."""
+_FEW_STEPS = 200
+
+
+def windowed(split: Split, options: TableOptions, inputs: Inputs) -> Split:
+    """Return the parts with their sequences cut into windows, if that was asked for.
+
+    As a part is cut by itself, no row of a window, nor one that it predicts, is in another part.
+
+    Raises:
+        DataError: no sequence of a part is long enough.
+    """
+    if options.window is None:
+        return _with_warning(split)
+    horizon = split.target.horizon
+    stride = options.stride or horizon or options.window
+    parts: dict[str, Sequences] = {}
+    for part, sequences in split.parts.items():
+        found = _cut(sequences, options.window, stride, horizon)
+        if len(sequences) and not len(found):
+            raise DataError(
+                f"no sequence of the {part} part has the {options.window} rows of a window and the "
+                f"{horizon} of the horizon after it; the longest has {sequences.lengths.max()}. "
+                "Take shorter windows, or split at other fractions (--split)."
+            )
+        parts[part] = found
+    if horizon:
+        split = _with_future(split, parts, inputs)
+    else:
+        kept = {part: one.kept(one.any(split.target.there)) for part, one in parts.items()}
+        target = replace(split.target, sequences=joined(kept.values()))
+        split = replace(split, parts=kept, target=target)
+    counts = ", ".join(f"{len(one)} for {part}" for part, one in split.parts.items())
+    after = f", each with the {horizon} rows after it to predict" if horizon else ""
+    note = f"Windows of {options.window} rows, a new one every {stride}{after}: {counts}."
+    return replace(split, notes=(*split.notes, note))
+
+
+def _with_warning(split: Split) -> Split:
+    """Say that a single sequence makes for a single update of the weights per epoch."""
+    trained = split.parts["train"]
+    if len(trained) > 1 or len(trained.rows) < _FEW_STEPS:
+        return split
+    note = (
+        f"Warning: 1 training sequence of {len(trained.rows)} rows: one update per epoch. Set "
+        "window= (--window) to cut it into many."
+    )
+    return replace(split, notes=(*split.notes, note))
+
+
+def _cut(sequences: Sequences, window: int, stride: int, horizon: int) -> Sequences:
+    """Return the windows of sequences, in their order; each has its rows, but not the horizon's.
+
+    Without a horizon every row is in a window, so that the last one may be shorter.
+    """
+    starts: list[Indices] = []
+    for length in sequences.lengths.tolist():
+        last = length - window - horizon if horizon else max(length - 1, 0)
+        found = np.arange(0, last + 1, stride)
+        if not horizon:  # the first window that reaches the end is the last one
+            found = found[: int(np.searchsorted(found + window, length)) + 1]
+        starts.append(found)
+    counts = [len(one) for one in starts]
+    owners = np.repeat(np.arange(len(sequences)), counts)
+    begins = np.concatenate([*starts, np.zeros(0, np.int64)])
+    lengths = np.minimum(window, sequences.lengths[owners] - begins)
+    offset = np.repeat(sequences.starts[owners] + begins - (np.cumsum(lengths) - lengths), lengths)
+    places = offset + np.arange(int(lengths.sum()))
+    ids = tuple(sequences.ids[owner] for owner in owners)
+    return Sequences(ids, lengths, sequences.rows[places], sequences.times[places])
+
+
+def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> Split:
+    """Return the windows with the values after each as its targets, at the row it ends with."""
+    target, horizon = split.target, split.target.horizon
+    count = len(target.outputs)
+    y = np.zeros((len(inputs.values), horizon * count))
+    known = np.zeros(y.shape, np.bool_)
+    for part, whole in split.parts.items():
+        following = np.append(whole.rows, np.zeros(horizon, np.int64))
+        place = np.empty(len(inputs.values), np.int64)
+        place[whole.rows] = np.arange(len(whole.rows))
+        ends = parts[part].rows[parts[part].ends - 1]
+        after = following[place[ends][:, None] + np.arange(1, horizon + 1)]
+        values = inputs.values[after, :count].reshape(len(ends), -1)
+        known[ends], y[ends] = ~np.isnan(values), np.nan_to_num(values)
+        complete: Bools = np.asarray(known[ends].all(axis=1))
+        parts[part] = parts[part].kept(complete)
+    dropped = int(known.any(axis=1).sum() - known.all(axis=1).sum())
+    if not len(parts["train"]) or not len(parts["test"]):
+        raise DataError(
+            f"no window has all {horizon} rows after it with values to predict in a part. Take a "
+            "shorter horizon, or fill in missing values."
+        )
+    notes = [
+        f"Task: forecast of the {horizon} rows after a window, of {', '.join(target.outputs)}."
+    ]
+    if dropped:
+        notes.append(f"{dropped} windows lack a value to predict, and are left out.")
+    outputs = tuple(AFTER.format(n, k) for k in range(1, horizon + 1) for n in target.outputs)
+    found = replace(
+        target,
+        y=y,
+        known=known,
+        per_step=False,
+        outputs=outputs,
+        sequences=joined(parts.values()),
+        notes=(*target.notes, *notes),
+    )
+    return replace(split, target=found, parts=parts)

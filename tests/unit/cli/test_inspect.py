@@ -1,0 +1,71 @@
+"""``tauflow inspect``: what a file seems to be, and a command that works."""
+
+import re
+import shlex
+
+import pandas
+import pytest
+
+
+def records():
+    """Return 40 stays with a value per row, and who died."""
+    rows = []
+    for stay in range(40):
+        for hour in range(8):
+            rows.append((stay, hour * (1 + stay % 3), "HR", 60 + stay % 7 + hour, stay % 2))
+            if hour % 3 == 0:
+                rows.append((stay, hour * (1 + stay % 3), "Lactate", 1 + hour / 9, stay % 2))
+    return pandas.DataFrame(rows, columns=["stay", "hours", "parameter", "value", "died"])
+
+
+def suggested(output):
+    (words,) = re.findall(r"^  tauflow (run .*)$", output, re.MULTILINE)
+    return shlex.split(words)
+
+
+def test_a_long_table_is_recognised_and_its_command_trains(call, tmp_path):
+    records().to_csv(tmp_path / "stays.csv", index=False)
+    output = call("inspect", "stays.csv").output
+    assert "40 sequences, of 8 to 8 times, median 8" in output
+    assert re.search(r"hours +│ time", output)
+    assert re.search(r"died +│ target .*0 50 %, 1 50 %", output)
+    words = suggested(output)
+    assert words[2:] == shlex.split("--id stay --time hours --target died --long parameter,value")
+    trained = call(*words, "--epochs", 1, "--model", "gru-d", "--hidden-size", 2).output
+    assert "Task: classification, one target per id" in trained
+
+
+def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path):
+    times = pandas.date_range("2024-05-31", periods=400, freq="15min")
+    frame = pandas.DataFrame({"timestamp": times, "power": range(400), "note": [None] * 400})
+    frame.to_csv(tmp_path / "power.csv", index=False)
+    output = call("inspect", "power.csv").output
+    assert "median 15 minutes" in output
+    assert re.search(r"note +│ feature +│ nothing +│ +100 %", output)
+    words = suggested(output)
+    assert words[2:] == ["--time", "timestamp", "--window", "100"]
+    words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--features", "power", "--epochs", 1]
+    trained = call(*words, "--model", "gru", "--hidden-size", 2).output
+    assert "forecast of the 4 rows after a window, of power" in trained
+    assert "Windows of 20 rows, a new one every 4, each with the 4 rows after it" in trained
+    assert trained.index("│ persistence") < trained.index("│ seasonal naive")
+
+
+def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):
+    frame = pandas.DataFrame({"id": [1, 1, 2], "time": [0, 0, 1], "a": [1, 2, 3]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert suggested(call("inspect", "t.csv").output)[-2:] == ["--duplicates", "last"]
+    frame.assign(time=[0, None, 1]).to_csv(tmp_path / "t.csv", index=False)
+    output = call("inspect", "t.csv").output
+    assert "So it cannot be read yet: t.csv, row 3, column 'time' is empty" in output
+    assert "there is no file" in call("inspect", "u.csv", code=1).stderr
+
+
+@pytest.mark.parametrize("packed", ["parquet", "csv.gz"])
+def test_packed_files(call, tmp_path, packed):
+    pytest.importorskip("pyarrow")
+    frame = records()
+    getattr(frame, "to_parquet" if packed == "parquet" else "to_csv")(
+        tmp_path / f"s.{packed}", index=False
+    )
+    assert "40 sequences" in call("inspect", f"s.{packed}").output

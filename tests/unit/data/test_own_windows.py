@@ -1,0 +1,128 @@
+"""Long sequences cut into windows, with what comes after them to predict; nothing leaks."""
+
+import pytest
+import torch
+from own_tables import NAN, visits
+
+import tauflow
+from tauflow.data import from_table, sequences_like
+from tauflow.errors import ArgumentError, DataError
+from tauflow.experiments.run.baselines import baselines
+from tauflow.predict import Predictor
+
+
+def series(rows=200, **more):
+    """Return one long series whose value is the number of its row."""
+    return {"t": [2.0 * row for row in range(rows)], "a": [float(r) for r in range(rows)], **more}
+
+
+def rows_of(data, part):
+    """Return the numbers of the rows of each window of a part, and of those it predicts."""
+    batch, info = getattr(data, part), data.table
+    y = batch.y * info.y_scale + info.y_mean
+    x = info.unscale_inputs(batch.x.double())[..., 0]
+    return x.round().long(), y.double().round().long()
+
+
+@pytest.mark.parametrize("stride", [None, 1, 7])
+def test_a_window_and_what_it_predicts_are_of_one_part(stride):
+    data = from_table(series(), time="t", window=12, stride=stride, horizon=5)
+    assert data.card.horizon == 5
+    assert data.table.outputs == ("a +1", "a +2", "a +3", "a +4", "a +5")
+    seen = []
+    for part, (first, last) in {"train": (0, 140), "valid": (140, 170), "test": (170, 200)}.items():
+        x, y = rows_of(data, part)
+        assert torch.equal(x.diff(dim=1), torch.ones_like(x[:, 1:]))
+        assert torch.equal(y, x[:, -1:] + torch.arange(1, 6))
+        assert first <= int(x.min())
+        assert int(y.max()) < last
+        assert torch.equal(x[:, 0] - first, torch.arange(len(x)) * (stride or 5))
+        assert len(x) == (last - first - 17) // (stride or 5) + 1
+        seen += x[:, 0].tolist()
+    assert len(set(seen)) == len(seen)
+    assert data.train.dt[0, :3].tolist() == [0.0, 1.0, 1.0]  # medians of the gap
+
+
+def test_several_values_are_predicted_at_once():
+    table = series(b=[float(row % 7) for row in range(200)], c=[1.0, 2.0] * 100)
+    data = from_table(table, time="t", window=10, horizon=3, target=["a", "b"])
+    assert data.table.inputs == ("a", "b", "c")
+    assert data.table.outputs == ("a +1", "b +1", "a +2", "b +2", "a +3", "b +3")
+    assert data.table.unscale(data.train.y.double())[0].tolist() == pytest.approx(
+        [10, 3, 11, 4, 12, 5], abs=1e-4
+    )
+
+
+def test_windows_without_a_horizon_hold_every_row():
+    data = from_table(series(y=[row / 3 for row in range(200)]), time="t", target="y", window=30)
+    assert [len(part) for part in (data.train, data.valid, data.test)] == [5, 1, 1]
+    assert data.train.mask.sum(1).tolist() == [30, 30, 30, 30, 20]
+    found = data.table.unscale(data.train.y.double())[data.train.mask].flatten()
+    assert found.tolist() == pytest.approx([row / 3 for row in range(140)], abs=1e-4)
+    overlapping = from_table(series(), time="t", window=30, stride=20)
+    assert len(overlapping.train) == 7  # rows 0 to 138 have a next one: 0, 20, ..., 120
+
+
+def test_trivial_forecasts_of_a_horizon():
+    values = [float(row % 4) for row in range(200)]
+    data = from_table(series(a=values), time="t", window=8, horizon=6, season=4, scale=False)
+    scores = dict(baselines(data, "mse"))
+    assert scores["seasonal naive"] == 0
+    x, y = data.test.x[:, -1], data.test.y
+    assert scores["persistence"] == pytest.approx(float(((y - x) ** 2).mean()))
+    each = from_table(series(a=values), time="t", season=4, scale=False)
+    assert (
+        dict(baselines(each, "mse"))["seasonal naive"] < dict(baselines(each, "mse"))["persistence"]
+    )
+
+
+def test_a_predictor_answers_from_the_last_window(tmp_path):
+    data = from_table(
+        series(who=["x"] * 200), id="who", time="t", split_by="time", window=12, horizon=2
+    )
+    new = series(40, who=["x"] * 20 + ["y"] * 20)
+    ids, batch = sequences_like(data, new)
+    assert ids == ("x", "y")
+    x = data.table.unscale_inputs(batch.x.double())[..., 0]
+    assert x[1].round().tolist() == list(range(28, 40))
+    model = tauflow.SequenceModel(tauflow.GRU(1, 3, return_sequences=False), 2)
+    found = Predictor.of(model, data).predict(new)
+    assert list(found.columns) == ["who", "t", "a +1", "a +2"]
+    assert found["t"].tolist() == [38.0, 78.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stride": 2}, "stride is for windows"),
+        ({"horizon": 2}, "horizon is for windows"),
+        ({"window": 0}, "window must be at least 1"),
+        (
+            {"window": 5, "horizon": 2, "task": "regression", "target": "a"},
+            "horizon is for forecast",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_table(series(), time="t", **options)
+
+
+def test_sequences_that_are_too_short():
+    with pytest.raises(DataError, match=r"no id has the \d+ rows that it takes to cut it by time"):
+        from_table(series(20), time="t", window=10, horizon=2)
+    with pytest.raises(DataError, match="no sequence of the train part has the 3 rows of a window"):
+        from_table(visits(), id="patient", time="hours", features=["a"], window=3, horizon=1)
+    gone = series(a=[NAN if row % 3 == 0 else 1.0 * row for row in range(200)])
+    with pytest.raises(DataError, match="no window has all 4 rows after it"):
+        from_table(gone, time="t", window=5, horizon=4)
+
+
+def test_a_single_training_sequence_is_said_aloud():
+    notes = from_table(series(400), time="t").card.notes
+    assert any(
+        "1 training sequence of 279 rows: one update per epoch. Set window=" in n for n in notes
+    )
+    assert not any(
+        "one update" in n for n in from_table(series(400), time="t", window=9).card.notes
+    )
