@@ -46,7 +46,7 @@ def answers_of(
     if read.ahead is not None:
         columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:
-        columns.append((str(options.target), np.array(info.outputs, object)[values]))
+        columns.append((options.targets[0], np.array(info.outputs, object)[values]))
     else:
         columns += zip(info.outputs, values.T, strict=True)
     frame = pandas.DataFrame(dict(enumerate(column for _, column in columns)))

@@ -184,8 +184,9 @@ def _spread(drawn: Indices, count: int) -> tuple[Indices, Indices]:
 
 def _by_time(target: Target, options: TableOptions) -> Split:
     if not target.per_step:
+        holders = " and ".join(map(repr, options.targets))
         raise ArgumentError(
-            f"split_by='time' cuts each id into three sequences, and {options.target!r} holds one "
+            f"split_by='time' cuts each id into three sequences, and {holders} holds one "
             "target per id: the answers of the test would be those of the training. Split by id, "
             "or name a target that changes from row to row."
         )

@@ -76,7 +76,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     split = windowed(split, options, inputs)
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
-        check_classes(str(options.target), target, parts, otherwise=otherwise)
+        check_classes(options.targets[0], target, parts, otherwise=otherwise)
     x_scaling = _of_features(inputs, split, options)
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
     x, observed = x_scaling.inputs_of(inputs.values)

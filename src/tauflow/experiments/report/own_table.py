@@ -54,8 +54,7 @@ def understood(data: TaskData) -> Pairs:
     """Return what was made of the columns of a table."""
     info, card = data.table, data.card
     assert info is not None
-    options, named = info.options, info.options.target or ()
-    targets = [named] if isinstance(named, str) else named
+    options, targets = info.options, info.options.targets
     shares = _missing(data, info)
     told = [f"{name} ({100 * share:.2g} % missing)" if share else name for name, share in shares]
     rest = [f"and {len(told) - _FEATURES} more"] if len(told) > _FEATURES else []
