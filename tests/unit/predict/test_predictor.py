@@ -40,6 +40,7 @@ def loaded(runs):
 
 @pytest.mark.slow
 def test_another_process_predicts_the_same_bits(runs, table, tmp_path):
+    pytest.importorskip("pyarrow")
     new = {task: tmp_path / f"new.{'csv' if task == 'next-step' else 'parquet'}" for task in runs}
     inputs = table[["patient", "hours", "a", "b"]]
     inputs.to_csv(new["next-step"], index=False)
