@@ -250,3 +250,16 @@ def test_several_targets():
         from_table(table, **said, task="classification")
     with pytest.raises(DataError, match="column 'dose' is empty in every row"):
         from_table({**table, "dose": [None] * 36}, **said)
+
+
+def test_an_id_with_some_of_its_targets_is_refused():
+    level, dose = ([float(row // 3) for row in range(36)] for _ in range(2))
+    said = {**SAID, "features": ["a", "b"], "target": ["level", "dose"]}
+    assert from_table(visits(level=level, dose=dose), **said).train.y.shape == (8, 2)
+    nobody = [None if row < 3 else value for row, value in enumerate(level)]
+    whole = from_table(visits(level=nobody, dose=nobody), **said)  # an id without any is left out
+    assert sum(len(part) for part in whole.table.ids.values()) == 11
+    with pytest.raises(
+        DataError, match=r"id 'p00' has no 'dose'.*all targets of an id into one row"
+    ):
+        from_table(visits(level=level, dose=nobody), **said)

@@ -153,7 +153,7 @@ def target_of(
         ArgumentError: the task needs a target, and there is none; one target per id was asked for,
             and an id has two different ones.
         DataError: the target has no value, only one class, or in a regression something else than
-            finite numbers; nothing can be predicted.
+            finite numbers; nothing can be predicted; an id has some of its targets only.
     """
     names, task, why = options.targets, options.task, "as asked for"
     if not names and task not in (None, NEXT_STEP):
@@ -205,7 +205,23 @@ def target_of(
         outputs=classes or names,
         notes=tuple(notes),
     )
-    return _with_targets(target, sequences, sequences)
+    return _whole_ids(sheet.where, _with_targets(target, sequences, sequences))
+
+
+def _whole_ids(where: str, target: Target) -> Target:
+    """Refuse ids that have some of several targets only: a missing one would be learned as 0."""
+    if target.per_step or target.is_class:
+        return target
+    rows = target.firsts(target.sequences)
+    lacking = ~target.known[rows]
+    if lacking.any():
+        at = int(np.argmax(lacking.any(axis=1)))
+        name = target.outputs[int(np.argmax(lacking[at]))]
+        raise DataError(
+            f"{where}: id {target.sequences.ids[at]!r} has no {name!r} where its other targets are "
+            "first given. Write all targets of an id into one row, or leave out such ids."
+        )
+    return target
 
 
 def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
