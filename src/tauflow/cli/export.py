@@ -1,7 +1,7 @@
 """``tauflow export``: a saved model as an ONNX file, a program of torch, or plain C."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,7 +9,9 @@ FORMS = ("onnx", "onnx-step", "program", "program-step", "c")
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model file that tauflow.save wrote.")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a run, or a model file that tauflow.save wrote.")
+    ],
     to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(FORMS)}.")],
     out: Annotated[Path, typer.Option("--out", help="The file, or for c the folder.")],
     names: Annotated[
@@ -23,24 +25,37 @@ def export(
     inputs: Annotated[str, typer.Option(help="Names of the inputs, with commas between.")] = "",
     outputs: Annotated[str, typer.Option(help="Names of the outputs.")] = "",
     name: Annotated[str, typer.Option(help="C: what functions and files are called.")] = "model",
+    scaled: Annotated[
+        bool, typer.Option("--scaled", help="Of a run: take and give the table's own units.")
+    ] = False,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
+    from dataclasses import replace
+
     from tauflow.checks import one_of
     from tauflow.export import Labels, load, to_c, to_onnx, to_program
+    from tauflow.export.files import PREDICTOR
+    from tauflow.predict import load_predictor
 
     from .output import say
 
     one_of(FORMS, to=to)
-    labels = Labels(time_unit=time_unit, inputs=_listed(inputs), outputs=_listed(outputs))
-    loaded = load(model).eval()
+    given = {"time_unit": time_unit, "inputs": _listed(inputs), "outputs": _listed(outputs)}
+    labels, loaded = Labels(), None
+    if model.is_dir() or model.name == PREDICTOR:
+        trained = load_predictor(model)
+        labels, loaded = Labels.of(trained), trained.model
+    labels = replace(labels, **{name: value for name, value in given.items() if value})
+    loaded = (load(model) if loaded is None else loaded).eval()
     kind, _, step = to.partition("-")
     form = "step" if step else "sequence"
+    common: dict[str, Any] = {"gap": gap, "labels": labels, "scaled": scaled}
     if kind == "onnx":
-        written = to_onnx(loaded, out, form=form, names=names, mask=mask, gap=gap, labels=labels)
+        written = to_onnx(loaded, out, form=form, names=names, mask=mask, **common)
     elif kind == "program":
-        written = to_program(loaded, out, form=form, mask=mask, gap=gap, labels=labels)
+        written = to_program(loaded, out, form=form, mask=mask, **common)
     else:
-        written = to_c(loaded, out, name=name, gap=gap, labels=labels)
+        written = to_c(loaded, out, name=name, **common)
     say(f"{written.path} and {written.description.name}: {written.parity}")
 
 

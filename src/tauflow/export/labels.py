@@ -3,13 +3,25 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard
+from tauflow.data.table.options import TableInfo
 from tauflow.errors import ArgumentError
+
+
+class _Described(Protocol):
+    """What knows the card of its data, and their table if they came from one."""
+
+    @property
+    def card(self) -> DatasetCard: ...
+
+    @property
+    def table(self) -> TableInfo | None: ...
+
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
 
@@ -54,8 +66,12 @@ class Labels:
             raise ArgumentError("outputs are scaled, but inputs are not. Give x_mean 0, x_scale 1.")
 
     @classmethod
-    def of(cls, data: TaskData) -> "Labels":
-        """Return the labels of a data set's numbers, with scales if it came from a table."""
+    def of(cls, data: _Described) -> "Labels":
+        """Return the labels of a data set's numbers, with scales if it came from a table.
+
+        Args:
+            data: the data, or a predictor of a model that was trained on them.
+        """
         unit, table = data.card.time_unit, data.table
         if table is None:
             return cls(time_unit=unit)

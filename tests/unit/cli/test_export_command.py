@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tauflow
+from tauflow.data import from_table
 
 
 @pytest.fixture
@@ -27,6 +28,27 @@ def test_a_program_of_one_step(call, saved, tmp_path):
     run = torch.export.load(tmp_path / "m.pt2").module()
     y, h = run(x=torch.randn(4, 2), dt=torch.ones(4), h_in=torch.zeros(4, 3))
     assert torch.equal(y, h)
+
+
+def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
+    pd = pytest.importorskip("pandas")
+    rows = [(f"s{i}", 3.0 * k, 100.0 + 7 * i + k, 0.01 * i) for i in range(12) for k in range(4)]
+    frame = pd.DataFrame(rows, columns=["who", "minute", "pressure", "flow"])
+    data = from_table(frame, id="who", time="minute", target="flow", task="regression")
+    torch.manual_seed(0)
+    body = tauflow.Elman(data.card.input_size, 3, return_sequences=False)
+    predictor = tauflow.Predictor.of(tauflow.SequenceModel(body, 1), data)
+    predictor.save(tmp_path / "predictor.safetensors")
+    call("export", tmp_path, "--to", "program-step", "--out", tmp_path / "m.pt2", "--scaled")
+    facts = json.loads((tmp_path / "m.json").read_text())
+    assert facts["labels"]["inputs"] == ["pressure"]
+    assert facts["labels"]["time_unit"] == data.card.time_unit
+    run = torch.export.load(tmp_path / "m.pt2").module()
+    h = torch.zeros(1, 3)
+    for pressure in (100.0, 101.0, 102.0, 103.0):
+        y, h = run(x=torch.tensor([[pressure]]), dt=torch.ones(1), h_in=h)
+    expected = predictor.predict(frame[frame.who == "s0"])["flow"]
+    assert float(y) == pytest.approx(float(expected.iloc[0]), rel=1e-5)
 
 
 def test_what_is_wrong_is_one_message(call, saved, tmp_path):
