@@ -40,8 +40,13 @@ def export(
     from .output import say
 
     one_of(FORMS, to=to)
-    given = {"time_unit": time_unit, "inputs": _listed(inputs), "outputs": _listed(outputs)}
-    labels, loaded = Labels(), None
+    given: dict[str, Any] = {
+        "time_unit": time_unit,
+        "inputs": _listed(inputs),
+        "outputs": _listed(outputs),
+    }
+    labels = Labels()
+    loaded: Any = None
     if model.is_dir() or model.name == PREDICTOR:
         trained = load_predictor(model)
         labels, loaded = Labels.of(trained), trained.model
