@@ -64,7 +64,8 @@ def refuse_overflow(
 def _refuse_missing(where: str, cell: AbstractCell, inputs: SequenceInputs) -> None:
     if inputs.x.requires_grad or not bool((nan := inputs.x.isnan()).any()):
         return
-    rows = sorted({_place(inputs, row, 0)[0] for row in nan.flatten(1).any(1).nonzero()[:, 0]})
+    having = nan.flatten(1).any(1).nonzero()[:, 0].tolist()
+    rows = sorted({_place(inputs, row, 0)[0] for row in having})
     first, step, feature = nan.nonzero()[0].tolist()
     first, step = _place(inputs, first, step)
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
