@@ -10,7 +10,10 @@ FORMS = ("onnx", "onnx-step", "program", "program-step", "c")
 
 def export(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a run, or a model file that tauflow.save wrote.")
+        Path,
+        typer.Argument(
+            help="Folder of a run, its predictor.safetensors, or what tauflow.save wrote."
+        ),
     ],
     to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(FORMS)}.")],
     out: Annotated[Path, typer.Option("--out", help="The file, or for c the folder.")],

@@ -3,7 +3,9 @@
 import ast
 import gzip
 import inspect
+import os
 import sys
+import threading
 from dataclasses import MISSING, fields
 
 import numpy as np
@@ -173,12 +175,8 @@ def test_messages_show_a_number_as_it_is_written(tmp_path, column, row, value, m
         read_csv(write(tmp_path / "v.csv", table), per_step=False, **SAID)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_file_that_can_be_read_once(tmp_path):
-    os = pytest.importorskip("os")
-    if not hasattr(os, "mkfifo"):
-        pytest.skip("the system has no named pipes")
-    import threading
-
     whole = write(tmp_path / "visits.csv", visits())
     os.mkfifo(tmp_path / "pipe.csv")
     writer = threading.Thread(

@@ -32,8 +32,8 @@ def in_cluster(
     """Run jobs on the workers of a cluster, and yield each record as it comes home.
 
     A worker that dies costs the job that it had: Dask gives that to another one, which goes on from
-    the job's checkpoint if both see the same folder of runs, and gives up on a job that has killed
-    three workers and one more.
+    the job's checkpoint if both see the same folder of runs. How many workers a job may cost before
+    it counts as failed is a setting of Dask's, ``distributed.scheduler.allowed-failures``.
 
     Args:
         jobs: what to run.
@@ -49,7 +49,7 @@ def in_cluster(
     """
     distributed = require("distributed", extra="cluster")
     with _client(distributed, cluster, outlook.workers) as client:
-        workers = _workers(client, cluster)
+        workers = outlook.workers = _workers(client, cluster)  # which its estimates go by
         given = _for_other_machines(options)
         left, running = iter(jobs), {}
         done = distributed.as_completed(loop=client.loop)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from tauflow.cells.catalog import MODELS
 from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.extras import require
+from tauflow.import_path import safe_path_of_children
 from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
@@ -24,6 +26,7 @@ from tauflow.training.run import mixed
 
 from .job import execute
 from .task import RECIPE, CsvFile, Source, read_source
+from .workers import end_with_parent
 
 JOURNAL, BEST = "study.log", "best.toml"
 _STARTUP = 5
@@ -171,7 +174,8 @@ def tune(
 
         shares = [left // jobs + (k < left % jobs) for k in range(jobs)]
         work = (delayed(_work)(search, share, k) for k, share in enumerate(shares) if share)
-        Parallel(n_jobs=jobs)(work)
+        with safe_path_of_children():
+            Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
     elif left > 0:
         _work(search, left, 0, found, say)
     return _found(search, study, job.metric)
