@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from whole_models import EXCEPTIONS, NAMES, B, T, answers_once, kind, model, sequences, steps_of
+from whole_models import EXCEPTIONS, NAMES, B, T, kind, model, sequences, steps_of
 
 from tauflow import SequenceBatch
 from tauflow.errors import ArgumentError
@@ -120,29 +120,6 @@ def test_gaps_matter_exactly_when_the_class_says_so(name):
     y, _ = whole(x, dt=0.0)
     assert y.isfinite().all()
     gradients_are_finite(whole, y)
-
-
-def with_another_future(name: str) -> tuple[Tensor, Tensor]:
-    """Return the outputs of every step, and those of sequences that differ from step 3 on."""
-    whole, (x, dt) = model(name), sequences(name)
-    y, _ = whole(x, dt=dt)
-    later_x, later_dt = x.clone(), dt.clone()
-    later_x[:, 3:] += 1
-    later_dt[:, 3:] += 1
-    return y, whole(later_x, dt=later_dt)[0]
-
-
-@having("causality", [n for n in NAMES if kind(n).every_step and not answers_once(n)])
-def test_causality(name):
-    y, changed = with_another_future(name)
-    same(changed[:, :3], y[:, :3])
-    assert not torch.allclose(changed[:, 3:], y[:, 3:])
-
-
-@pytest.mark.parametrize("name", EXCEPTIONS["causality"])
-def test_a_model_that_is_not_causal_feels_the_future(name):
-    y, changed = with_another_future(name)
-    assert (changed[:, :3] - y[:, :3]).abs().amax(dim=(1, 2)).min() > 1e-6
 
 
 @having("carrying")

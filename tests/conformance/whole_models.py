@@ -26,13 +26,9 @@ VARIANTS = {
     "rnn-vae-class": ("rnn-vae", {"classes": 1, "linear_head": True}),
 }
 NAMES = [*WHOLE_MODELS, *VARIANTS]
-_LATENT = "the first state is inferred from the whole sequence, and decides every step"
 _STATELESS = "it looks at a whole sequence at once and carries no state of fixed size"
 
 EXCEPTIONS = {
-    "causality": dict.fromkeys(
-        ("latent-ode-rnn", "latent-ode-ode", "rnn-vae", "latent-ode-ode-tagger"), _LATENT
-    ),
     "carrying": {name: _STATELESS for name in NAMES if not name.startswith("convolutional")},
 }
 """By property the models that cannot have it, and why; tests of their own see that it is so."""

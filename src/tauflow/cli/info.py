@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+_CAUSAL = "Causal: what it makes of a sample hangs on that sample and earlier ones alone."
+_AHEAD = "Looks ahead: what it makes of a sample hangs on later ones too."
+
 
 def info(
     model: Annotated[str, typer.Argument(help="A model; see 'tauflow models'.")],
@@ -14,14 +17,15 @@ def info(
 ) -> None:
     """Say what a model computes, where it is from, which options it has, and how well it did."""
     from tauflow.cells.catalog import ModelEntry
-    from tauflow.models.registry import model_entry
+    from tauflow.models.registry import entry_of, model_entry
 
     from .output import print_table, say
 
-    source = model_entry(model)
+    source, ahead = model_entry(model), entry_of(model).looks_ahead({})
     own = source.cell if isinstance(source, ModelEntry) else source.model
     say(f"{source.title} ({model}): {source.paper}\n")
     say(_in_plain_words(inspect.getdoc(own) or ""))
+    say(f"\n{_AHEAD if ahead else _CAUSAL}")
     rows = list(_options(own, source.options))
     if rows:
         say("")

@@ -14,13 +14,18 @@ from tauflow.plain_text import markdown_table
 from .output import print_table, say
 
 _INPUTS, _NEURONS = 18, 64
-_SHORT = {"missing features": "missing", "one output per sequence": "one output"}
+_SHORT = {
+    "missing features": "missing",
+    "one output per sequence": "one output",
+    "looks ahead": "ahead",
+}
 _DATA_LEGEND = """\
 by option: an option of the loader decides. What is not here comes with 'tauflow data get NAME', or
 with the first run that needs it."""
 _LEGEND = """\
 I: input features. N: neurons, or latent dimensions. takes: with default options; missing: features
-marked by observed; wiring: in place of N; one output: per sequence, none per step.
+marked by observed; wiring: in place of N; one output: per sequence, none per step; ahead: what it
+makes of a sample depends on later ones too, which none of the others does.
 A cell is built with tauflow.build(name, I, N), a whole model with
 tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""
 

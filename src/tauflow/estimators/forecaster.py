@@ -68,7 +68,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         at_least(1, horizon=self.horizon)
         if self.window is not None:
             at_least(2, window=self.window)
-        if "ahead" in entry_of(self.model).answers or (self.options or {}).get("bidirectional"):
+        if entry_of(self.model).looks_ahead(self.options or {}):
             raise ArgumentError(
                 f"model={self.model!r} with these options reads what it is to forecast. Choose one "
                 "that goes forwards in time only."

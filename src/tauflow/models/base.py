@@ -25,7 +25,8 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
     every_step: ClassVar[bool] = False
     """Whether it can give an output for every step, or only one per sequence."""
     reads_ahead: ClassVar[bool] = False
-    """Whether an output for a step depends on later steps too."""
+    """Whether what it makes of a sample depends on later ones too. A model that answers once per
+    sequence makes nothing of a sample by itself, and reads ahead."""
     has_head: ClassVar[bool] = False
     """Whether it predicts targets by itself, so that no readout goes on top."""
 

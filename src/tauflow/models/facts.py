@@ -21,7 +21,8 @@ class ModelFacts:
         title: name in the papers.
         paper: where it was published.
         parameters: trainable numbers at the size asked for.
-        takes: what it takes beyond features, and what it cannot give, in words.
+        takes: what it takes beyond features, later samples included, and what it cannot give, in
+            words.
     """
 
     name: str
@@ -53,7 +54,7 @@ def model_facts(
 
 
 def _facts(entry: ModelEntry | WholeModelEntry, input_size: int, hidden_size: int) -> ModelFacts:
-    images = "images" in entry_of(entry.name).reads
+    images, answers = "images" in entry_of(entry.name).reads, entry_of(entry.name).answers
     size: Any = DRIVING_IMAGE if images else input_size
     model = entry.build(size, hidden_size)
     words = {
@@ -61,7 +62,8 @@ def _facts(entry: ModelEntry | WholeModelEntry, input_size: int, hidden_size: in
         "gaps": model.uses_dt,
         "missing features": model.uses_observed,
         "wiring": getattr(model, "takes_wiring", False),
-        "one output per sequence": "every step" not in entry_of(entry.name).answers,
+        "one output per sequence": "every step" not in answers,
+        "looks ahead": "ahead" in answers,
     }
     takes = tuple(word for word, holds in words.items() if holds)
     return ModelFacts(entry.name, entry.title, entry.paper, parameter_count(model), takes)

@@ -1,7 +1,7 @@
 """Every model by name: whole ones, listed here, beside the cells of ``tauflow.cells.catalog``."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -130,7 +130,8 @@ class Entry:
         reads: ``"features"`` or ``"images"``; ``"observed"``: which features are missing;
             ``"wiring"``: a description of one in place of a number of neurons.
         answers: ``"every step"``, if not one per sequence only; ``"targets"``: it predicts by
-            itself, and no readout goes on top; ``"ahead"``: an answer depends on later steps too.
+            itself, and no readout goes on top; ``"ahead"``: what it makes of a sample depends on
+            later ones too.
         title: name in the papers.
         source: where the model was published.
     """
@@ -141,6 +142,10 @@ class Entry:
     answers: frozenset[str]
     title: str
     source: str
+
+    def looks_ahead(self, options: Mapping[str, Any]) -> bool:
+        """Whether, built with these options, it makes use of later samples than a step's own."""
+        return "ahead" in self.answers or bool(options.get("bidirectional"))
 
 
 def _words(**facts: bool) -> frozenset[str]:

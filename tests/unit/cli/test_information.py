@@ -37,6 +37,11 @@ def test_a_model_is_described_with_options_and_results(call, tmp_path):
     assert "Did you mean 'ltc'" in call("info", "ltcc", code=1).output
 
 
+def test_info_says_whether_a_model_looks_ahead(call):
+    assert "Causal: " in call("info", "transformer").output
+    assert "Looks ahead: " in call("info", "latent-ode-ode").output
+
+
 def test_models_are_found_by_what_they_speak_of(call):
     said = call("models", "--find", "Missing  VALUES").output
     assert "gru-d" in said

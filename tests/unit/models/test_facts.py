@@ -38,8 +38,9 @@ def test_what_they_take():
     assert takes["lstm"] == ()
     assert takes["augmented-lstm"] == ("gaps",)
     assert takes["ltc"] == takes["wired-cfc"] == ("gaps", "wiring")
-    assert takes["gru-d"] == takes["latent-ode-ode"] == ("gaps", "missing features")
-    assert takes["seft"] == ("gaps", "missing features", "one output per sequence")
+    assert takes["gru-d"] == ("gaps", "missing features")
+    assert takes["latent-ode-ode"] == ("gaps", "missing features", "looks ahead")
+    assert takes["seft"] == ("gaps", "missing features", "one output per sequence", "looks ahead")
     assert takes["convolutional"] == ("images of 3 × 72 × 128", "gaps")
 
 

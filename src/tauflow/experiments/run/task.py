@@ -239,10 +239,11 @@ def _refuse_foresight(spec: ModelSpec, data: TaskData) -> None:
     Raises:
         ArgumentError: the task is next-step prediction, and the model reads whole sequences.
     """
-    ahead = "ahead" in entry_of(spec.cell).answers
-    if data.card.forecast and data.card.per_step and (ahead or spec.options.get("bidirectional")):
+    ahead = entry_of(spec.cell).looks_ahead(spec.options)
+    if data.card.forecast and data.card.per_step and ahead:
+        told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
         raise ArgumentError(
-            f"{spec.cell!r}{'' if ahead else ' with bidirectional=true'} reads a sequence to its "
+            f"{spec.cell!r}{told} reads a sequence to its "
             "end before it answers, and would see the row that it is to predict. Choose another "
             "model, or another task."
         )
