@@ -286,7 +286,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
         rows = self._rows(X, given, reset=reset, besides=(y,))
         sheet = sheet_of(X)
-        column = sheet.columns[sheet.check_name(y, "target")]
+        column = np.asarray(sheet.columns[sheet.check_name(y, "target")])
         return rows, per_sequence("y", column, rows)
 
     def _rows(self, X: Any, given: "Given", *, reset: bool, besides: Sequence[str] = ()) -> Rows:

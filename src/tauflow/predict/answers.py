@@ -35,7 +35,9 @@ def answers_of(
     places = part.ends - 1 if read.card.horizon else part.starts
     rows = part.rows if read.card.per_step else part.rows[places]
     id = options.id
-    columns: list[tuple[str, Any]] = [(id, read.sheet.columns[id][rows])] if id is not None else []
+    columns: list[tuple[str, Any]] = []
+    if id is not None:
+        columns.append((id, np.asarray(read.sheet.columns[id][rows])))
     values = found.numpy()
     name = options.time or "row"
     if read.card.per_step:
@@ -55,7 +57,7 @@ def answers_of(
 
 def _times(read: NewTable, time: str | None, rows: Indices, counted: Floats) -> NDArray[Any]:
     """Return the times of rows as the table has them, or which of its id each is."""
-    return counted.astype(np.int64) if time is None else read.sheet.columns[time][rows]
+    return counted.astype(np.int64) if time is None else np.asarray(read.sheet.columns[time][rows])
 
 
 def _later(times: NDArray[Any], ahead: Floats, info: TableInfo) -> Any:

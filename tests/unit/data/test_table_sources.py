@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from own_tables import NAN, changed, visits, write
 
 import tauflow.data.table.csv_file as csv_file
+import tauflow.data.table.csv_plain as csv_plain
 from tauflow.data import TableOptions, from_table, read_csv, sequences_like
 from tauflow.data.table import options
 from tauflow.data.table.csv_file import read_sheet
@@ -63,7 +64,7 @@ def test_columns_have_the_types_of_what_is_in_them(tmp_path):
 
 
 def test_a_column_that_turns_into_text_late_is_text_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_file, "_ROWS", 4)
+    monkeypatch.setattr(csv_plain, "_ROWS", 4)
     late = [f"0{row}" for row in range(35)] + ["x"]
     sheet = read_sheet(write(tmp_path / "t.csv", visits(late=late, a=[*range(35), 0.5])))
     assert sheet.columns["late"].tolist() == late
@@ -141,7 +142,7 @@ def test_what_pandas_reads_is_what_a_strict_reader_reads(tmp_path_factory, lines
 
     found = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_file, "_plain_rows", lambda *args: None)
+        patch.setattr(csv_file, "plain_rows", lambda *args: None)
         strict = read()
     if isinstance(strict, tuple):
         assert found == strict

@@ -5,25 +5,22 @@ import gzip
 import io
 import itertools
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 from tauflow.extras import require
 from tauflow.registry import nearest
 
-from .sheet import EXACT, MISSING_WORDS, SHOWN, Indices, Sheet, check_unique, stripped
+from .csv_plain import plain_rows, typed_columns
+from .sheet import SHOWN, Sheet, check_unique, stripped
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_USUAL_DELIMITERS = ",;\t|: "
-_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 _GZIP = b"\x1f\x8b"
-_BLOCK = 1 << 22  # bytes looked at together
-_ROWS = 1 << 16  # rows parsed together
+_MARK = b"\xef\xbb\xbf"  # with which UTF-8 may begin
 
 
 def read_sheet(
@@ -56,37 +53,43 @@ def read_sheet(
             "a comma."
         )
     pandas = require("pandas", extra="tables")
-    content = _content(path)
-    header, start, number = _header(content, delimiter)
-    rows = _plain_rows(content, start, len(header), delimiter) if path.is_file() else None
-    if rows is not None and any(header):
-        _check_header(path, header, delimiter)
-        text = [place for place, name in enumerate(header) if name in names]
-        columns = _typed(pandas, content, start, len(header), (delimiter, decimal), text)
-        if columns is not None and len(columns[0]) == len(rows):
-            numbers = rows + number
-
-            def written(row: int, column: str) -> str:
-                return _cells(_line(path, int(numbers[row])), delimiter)[header.index(column)]
-
-            typed = dict(zip(header, columns, strict=True))
-            return Sheet(str(path), typed, numbers, written=written)
-    return _strictly(path, content, delimiter)
-
-
-def _content(path: Path) -> bytes:
     check_there(path)
+    with _opened(path) as stream:
+        start = len(_MARK) if stream.read(len(_MARK)) == _MARK else 0
+        header, number = _header(stream, start, delimiter)
+        start = stream.tell()
+        rows = plain_rows(stream, len(header), delimiter) if path.is_file() else None
+        if rows is not None and any(header):
+            _check_header(path, header, delimiter)
+            text = [place for place, name in enumerate(header) if name in names]
+            stream.seek(start)
+            columns = typed_columns(pandas, stream, len(header), (delimiter, decimal), text)
+            if columns is not None and len(columns[0]) == len(rows):
+                rows += number
+
+                def written(row: int, column: str) -> str:
+                    return _cells(_line(path, int(rows[row])), delimiter)[header.index(column)]
+
+                typed = dict(zip(header, columns, strict=True))
+                return Sheet(str(path), typed, rows, written=written)
+        stream.seek(0)
+        return _strictly(path, stream.read().removeprefix(_MARK), delimiter)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Return the stream of a file, which can be read again from its start, without compression."""
+    if path.is_file():
+        stream = path.open("rb")
+        packed = stream.read(len(_GZIP)) == _GZIP
+        stream.seek(0)
+        if not packed:
+            return stream
+        stream.close()
     content = path.read_bytes()
     try:
-        if content.startswith(_GZIP):
-            content = gzip.decompress(content)
-        content = content.removeprefix(b"\xef\xbb\xbf")
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
+        return io.BytesIO(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-    return content
 
 
 def _line(path: Path, number: int) -> bytes:
@@ -105,13 +108,13 @@ def check_there(path: Path) -> None:
         raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
 
 
-def _header(content: bytes, delimiter: str) -> tuple[list[str], int, int]:
-    """Return the cells of the first line that is not empty, where it ends, and its number."""
-    stream = io.BytesIO(content)
-    for number, line in enumerate(stream, start=1):
+def _header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
+    """Return the cells of the first line that is not empty, and its number; read on behind it."""
+    stream.seek(start)
+    for number, line in enumerate(iter(stream.readline, b""), start=1):
         if line.strip():
-            return _cells(line, delimiter), stream.tell(), number
-    return [], 0, 0
+            return _cells(line, delimiter), number
+    return [], 0
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:
@@ -122,129 +125,12 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _plain_rows(content: bytes, start: int, width: int, delimiter: str) -> Indices | None:
-    """Return which lines after the header are rows, from 1, if every other one is empty.
-
-    ``None`` if a reader might take the lines for other rows.
-    """
-    odd = b"\0" in content or content.count(b"\r") != content.count(b"\r\n")
-    if odd or delimiter not in _USUAL_DELIMITERS or width < 2:
-        return None
-    numbers, lines = [np.zeros(0, np.int64)], 1
-    for block in _blocks(content, start):
-        ends = np.flatnonzero(block == _NEWLINE)
-        if not ends.size or ends[-1] != len(block) - 1:
-            ends = np.append(ends, len(block))
-        counts = _delimiters(block, ends, ord(delimiter))
-        if counts is None:
-            return None
-        for place in np.flatnonzero(counts != width - 1).tolist():
-            begin = ends[place - 1] + 1 if place else 0
-            if block[begin : ends[place]].tobytes().strip():
-                return None
-        numbers.append(np.flatnonzero(counts == width - 1) + lines)
-        lines += len(ends)
-    rows = np.concatenate(numbers)
-    return rows if rows.size else None
-
-
-def _blocks(content: bytes, start: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield whole lines, some megabytes at a time."""
-    while start < len(content):
-        stop = content.rfind(b"\n", start, start + _BLOCK) + 1
-        stop = stop or content.find(b"\n", start + _BLOCK) + 1 or len(content)
-        yield np.frombuffer(content, np.uint8, stop - start, start)
-        start = stop
-
-
-def _delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indices | None:
-    """Return how many delimiters each line has outside of quotations.
-
-    ``None`` if a line is too long, or a quotation mark neither begins nor ends a cell of the line,
-    nor stands twice within it.
-    """
-    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():
-        return None
-    places = np.flatnonzero(block == delimiter)
-    marks = np.flatnonzero(block == _QUOTE)
-    if marks.size:
-        beside = np.concatenate([[_NEWLINE], block, [_NEWLINE]])
-        before, after = beside[marks[::2]], beside[marks[1::2] + 2]
-        plain = np.isin(before, (_NEWLINE, _QUOTE, delimiter)).all()
-        plain &= np.isin(after, (_NEWLINE, _RETURN, _QUOTE, delimiter)).all()
-        if not plain or (np.searchsorted(marks, ends) % 2).any():
-            return None
-        places = places[np.searchsorted(marks, places) % 2 == 0]
-    return np.diff(np.searchsorted(places, ends), prepend=0)
-
-
-def _typed(
-    pandas: Any,
-    content: bytes,
-    start: int,
-    width: int,
-    signs: tuple[str, str],
-    text: Collection[int],
-) -> list[NDArray[Any]] | None:
-    """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
-
-    Args:
-        pandas: the library.
-        content: of the file.
-        start: where its rows do.
-        width: how many columns there are.
-        signs: between cells, and before decimals.
-        text: columns to be read as objects, which text and missing values are.
-    """
-    # From 3.1 on, pandas reads all digits of a number by itself.
-    older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
-    stream = io.BytesIO(content)
-    stream.seek(start)
-    parts: list[list[NDArray[Any]]] = [[] for _ in range(width)]
-    try:
-        with pandas.read_csv(
-            stream,
-            sep=signs[0],
-            decimal=signs[1],
-            header=None,
-            names=range(width),
-            index_col=False,
-            dtype=dict.fromkeys(text, object),
-            na_values=list(MISSING_WORDS),
-            keep_default_na=False,
-            chunksize=_ROWS,
-            low_memory=False,
-            **({"float_precision": "round_trip"} if older else {}),
-        ) as chunks:
-            for chunk in chunks:
-                for place, part in enumerate(parts):
-                    cells = chunk[place].to_numpy()
-                    typed = cells.dtype.kind in "iuf"
-                    part.append(cells if typed else stripped(cells.tolist()))
-    except (ValueError, OverflowError):
-        return None
-    columns = [np.concatenate(part) for part in parts]
-    again = [
-        place
-        for place, column in enumerate(columns)
-        if place not in text and not _is_certain(pandas, column)
-    ]
-    if again:
-        return _typed(pandas, content, start, width, signs, [*text, *again])
-    empty = np.logical_and.reduce([pandas.isna(column) for column in columns])
-    return None if empty.any() else columns
-
-
-def _is_certain(pandas: Any, column: NDArray[Any]) -> bool:
-    """Whether a column holds what is in the file: numbers with all their digits, or text."""
-    if column.dtype.kind == "O":  # of truth values, very large numbers, or both
-        return bool(pandas.api.types.infer_dtype(column) == "string")
-    return column.dtype.kind != "f" or not (np.abs(column) >= EXACT).any()
-
-
 def _strictly(path: Path, content: bytes, delimiter: str) -> Sheet:
     """Read a file of text cells, and refuse what is no table, by row."""
-    lines = list(io.StringIO(content.decode(), newline=""))
+    try:
+        lines = list(io.StringIO(content.decode(), newline=""))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
     rows, firsts = _rows(path, lines, delimiter)
     filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
     if len(filled) < 2:

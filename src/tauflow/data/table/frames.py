@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tauflow.errors import DataError, TimeError
 from tauflow.resolution import lost_gap
 
-from .sheet import Bools, Floats, Indices, Sheet, numbered
+from .sheet import Bools, Floats, Indices, Sheet
 from .times import Times
 
 WHOLE = "all rows"
@@ -144,7 +144,8 @@ def ids_of(sheet: Sheet, id: str | None) -> tuple[list[str], Indices]:
     if id is None:
         return [WHOLE], np.zeros(len(sheet), np.int64)
     sheet.filled(id, "an id", "Say to which sequence the row belongs, or remove it.", DataError)
-    return numbered(sheet.texts(id))
+    found = sheet.texts(id)
+    return found.different, found.codes
 
 
 def _check_resolution(

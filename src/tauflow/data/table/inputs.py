@@ -7,9 +7,10 @@ import numpy as np
 
 from tauflow.errors import DataError
 
+from .coded import Coded
 from .frames import some
 from .options import Categories
-from .sheet import Floats, Sheet, as_number, numbered, truth
+from .sheet import Floats, Sheet, as_number, is_missing, truth
 from .times import is_date
 
 MOST = 50
@@ -75,9 +76,10 @@ def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
     Raises:
         DataError: there are more than :data:`MOST`.
     """
-    if sheet.columns[column].dtype.kind != "O":
+    values = sheet.columns[column]
+    if not isinstance(values, Coded):
         return ()
-    cells = set(sheet.columns[column][~sheet.missing(column)].tolist())
+    cells = [cell for cell in values.occurring().different if not is_missing(cell)]
     if not all(isinstance(cell, str) and not _is_number(cell) for cell in cells):
         return ()
     if len(cells) > MOST:
@@ -98,9 +100,8 @@ def _is_number(text: str) -> bool:
 def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
     """Return which category each row holds, (R,), -1 for none."""
     missing = sheet.missing(column)
-    texts, codes = numbered(sheet.texts(column))
     places = {text: place for place, text in enumerate(categories)}
-    found = np.array([places.get(text, -1) for text in texts])[codes]
+    found = sheet.texts(column).told(lambda text: places.get(text, -1), np.int64)
     found[missing] = -1
     odd = np.flatnonzero((found < 0) & ~missing)
     if odd.size:

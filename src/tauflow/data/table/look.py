@@ -8,10 +8,11 @@ import numpy as np
 
 from tauflow.errors import TauflowError
 
+from .coded import Coded, different_in
 from .files import read_table
 from .frames import sequences_of
 from .options import COMMA, DUPLICATES, TableOptions
-from .sheet import Floats, Sheet, as_number, each
+from .sheet import TRUTH_WORDS, Floats, Sheet, as_number
 from .times import DEFAULT_UNIT, UNITS, is_date, read_times
 
 
@@ -150,27 +151,28 @@ def _holds(sheet: Sheet, name: str) -> str:
         return "nothing"
     if values.dtype.kind in "mM":
         return "dates" if values.dtype.kind == "M" else "durations"
-    cells = values[there].tolist()
-    different = set(cells)
-    if values.dtype.kind == "b" or different <= {"TRUE", "FALSE", "True", "False", "true", "false"}:
+    cells = values[there]
+    different = different_in(cells)
+    if values.dtype.kind == "b" or set(different) <= set(TRUTH_WORDS):
         return "truth values"
-    if values.dtype.kind in "iuf" or None not in each(as_number, cells):
+    if None not in map(as_number, different):
         whole = all(float(cell).is_integer() for cell in different)
         return f"{'whole ' if whole else ''}numbers, {len(different)} different"
-    if is_date(str(cells[0])):
+    if is_date(str(different[0])):
         return "dates"
     return f"text, {len(different)} different"
 
 
 def _shares(sheet: Sheet, name: str, most: int = 10) -> tuple[tuple[str, float], ...]:
-    texts, counts = np.unique(
-        np.array([str(cell) for cell in sheet.columns[name][~sheet.missing(name)].tolist()]),
-        return_counts=True,
-    )
+    cells = sheet.columns[name][~sheet.missing(name)]
+    if not isinstance(cells, Coded):
+        cells = Coded.plain(cells)
+    texts, codes = cells.numbered_by(str)
     if not 1 <= len(texts) <= most:
         return ()
-    order = np.argsort(-counts, kind="stable")
-    return tuple((str(texts[one]), float(counts[one] / counts.sum())) for one in order)
+    counts = np.bincount(codes)
+    order = sorted(range(len(texts)), key=lambda one: (-counts[one], texts[one]))
+    return tuple((texts[one], float(counts[one] / counts.sum())) for one in order)
 
 
 def _roles(sheet: Sheet, holds: dict[str, str]) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
 import math
-import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,8 @@ from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.extras import require
 from tauflow.plain_text import control_character
 from tauflow.registry import nearest
+
+from .coded import Coded, Column, objects
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
@@ -27,8 +28,6 @@ SHOWN = 40
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class Sheet:
 
     Args:
         where: what to call the table in a message.
-        columns: one array per column, all as long: of numbers, truth values, dates or durations, or
-            of objects, among them text.
+        columns: one per name, all as long: arrays of numbers, truth values, dates or durations, or
+            objects, among them text.
         numbers_of_rows: how a message counts each row.
         counting: what to add to the number of a row, so that a reader finds it.
         written: returns what stands in a cell, given by row and column, of a file: 1.50, not 1.5.
@@ -46,7 +45,7 @@ class Sheet:
     """
 
     where: str
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, Column]
     numbers_of_rows: Indices
     counting: str = ""
     written: Callable[[int, str], str] | None = None
@@ -95,12 +94,14 @@ class Sheet:
     def missing(self, column: str) -> Bools:
         """Return where a column has no value, (R,)."""
         values = self.columns[column]
-        if values.dtype.kind in "fmM":
-            absent: Bools = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
-            return absent
-        if values.dtype.kind in "biu":
-            return np.zeros(len(values), np.bool_)
-        return np.array(each(_is_missing, values.tolist()), np.bool_)
+        absent: Bools
+        if isinstance(values, Coded):
+            absent = values.told(is_missing, np.bool_)
+        elif values.dtype.kind in "fmM":
+            absent = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
+        else:
+            absent = np.zeros(len(values), np.bool_)
+        return absent
 
     def filled(self, column: str, what: str, advice: str, error: type[Exception]) -> None:
         """Raise ``error``, which names the first row without a value, if there is one."""
@@ -120,21 +121,27 @@ class Sheet:
         """
         self.refuse_moments(column)
         values = self.columns[column]
-        if values.dtype.kind in "biuf":
-            found = values.astype(np.float64)
+        if isinstance(values, Coded):
+            found = self._read_numbers(column, values)
         else:
-            there = np.flatnonzero(~self.missing(column))
-            cells = values[there].tolist()
-            truths = each(truth, cells)
-            numbers = each(as_number, cells) if None in truths else truths
-            if None in numbers:
-                raise self._no_number(int(there[numbers.index(None)]), column)
-            found = np.full(len(self), math.nan)
-            found[there] = numbers
+            found = values.astype(np.float64, copy=False)
         large = np.abs(found) > _LARGEST
         if large.any():
             raise self._no_number(int(np.argmax(large)), column)
         return found
+
+    def _read_numbers(self, column: str, values: Coded) -> Floats:
+        values = values.occurring()
+        absent = values.each(is_missing)
+        truths = values.each(truth)
+        if any(one is None and not gone for one, gone in zip(truths, absent, strict=True)):
+            truths = values.each(as_number)
+        found = objects([math.nan if gone else x for gone, x in zip(absent, truths, strict=True)])
+        wrong = np.array([one is None for one in found.tolist()], np.bool_)
+        if wrong.any():
+            raise self._no_number(int(np.argmax(wrong[values.codes])), column)
+        numbers: Floats = found.astype(np.float64)[values.codes]
+        return numbers
 
     def refuse_moments(self, column: str) -> None:
         """Raise :class:`DataError` if a column holds NumPy's dates or durations.
@@ -150,20 +157,24 @@ class Sheet:
                 "'h'), or leave the column out."
             )
 
-    def texts(self, column: str) -> list[str]:
+    def texts(self, column: str) -> Coded:
         """Return a column as text; what a cell without a value gives is undefined.
 
         Raises:
             DataError: a cell holds a control character: names are drawn and printed.
         """
         values = self.columns[column]
-        cells = (values.astype(str) if values.dtype.kind in "mM" else values).tolist()
-        texts = [cell if type(cell) is str else str(cell) for cell in cells]
-        for text in dict.fromkeys(texts):
+        if isinstance(values, Coded):
+            plain = all(type(cell) is str for cell in values.different)
+            texts = (values if plain else values.changed(str)).occurring()
+        else:
+            texts = Coded.plain(values)
+        for code, text in enumerate(texts.different):
             if character := control_character(text):
                 raise DataError(
-                    f"{self.cell(texts.index(text), column)} holds {text[:SHOWN]!r}, with the "
-                    f"control character {character!r}. Remove it: ids and classes are names."
+                    f"{self.cell(int(np.argmax(texts.codes == code)), column)} holds "
+                    f"{text[:SHOWN]!r}, with the control character {character!r}. Remove it: ids "
+                    "and classes are names."
                 )
         return texts
 
@@ -178,48 +189,6 @@ class Sheet:
             expected += f" up to {_LARGEST:.2g}, the largest in single precision"
             advice = "Divide the column by a number; if it means a missing value, leave it empty."
         return DataError(f"{self.holds(row, column)}, expected {expected}. {advice}")
-
-
-def each(of: Callable[[Any], V], cells: Sequence[Any]) -> list[V]:
-    """Return what a function says of every cell; of text that occurs often, it is asked once."""
-    found = _coded(cells)
-    if found is not None:
-        told_each = [of(text) for text in found[0]]
-        return [told_each[code] for code in found[1].tolist()]
-    told = {text: of(text) for text in {cell for cell in cells if type(cell) is str}}
-    return [told[cell] if type(cell) is str else of(cell) for cell in cells]
-
-
-def numbered(keys: Iterable[K]) -> tuple[list[K], Indices]:
-    """Return the different keys in the order in which they first occur, and which each one is."""
-    keys = list(keys)
-    found = _coded(keys)
-    if found is not None:
-        return list(found[0]), found[1]
-    places: dict[K, int] = {}
-    codes = [places.setdefault(key, len(places)) for key in keys]
-    return list(places), np.array(codes, np.int64)
-
-
-def _coded(cells: Sequence[Any]) -> tuple[Sequence[Any], Indices] | None:
-    """Return the different texts as they first occur, and which each cell is, of texts alone.
-
-    That is many times faster in pandas, which whoever reads a file has; ``None`` without it.
-    """
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not len(cells) or type(cells[0]) is not str:
-        return None
-    array = _objects(cells)
-    if pandas.api.types.infer_dtype(array, skipna=False) != "string":
-        return None
-    codes, different = pandas.factorize(array)
-    return different.tolist(), codes
-
-
-def _objects(cells: Sequence[Any]) -> NDArray[Any]:
-    array = np.empty(len(cells), object)
-    array[:] = cells
-    return array
 
 
 def as_number(value: Any) -> float | None:
@@ -253,7 +222,8 @@ def truth(value: Any) -> float | None:
     return float(value) if isinstance(value, bool) else None
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds no value."""
     if isinstance(value, str):
         return value in MISSING_WORDS or value.lower() in _NAN_WORDS
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -314,7 +284,7 @@ def _by_column(table: Any) -> Any:
     return columns
 
 
-def _column(name: str, values: Any) -> NDArray[Any]:
+def _column(name: str, values: Any) -> Column:
     if isinstance(values, np.ma.MaskedArray):
         values = _masked(values)
     array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
@@ -326,9 +296,9 @@ def _column(name: str, values: Any) -> NDArray[Any]:
     return array if array.dtype.kind in "biufmM" else stripped(array.tolist())
 
 
-def stripped(values: Sequence[Any]) -> NDArray[Any]:
-    """Return an array of objects, in which text is without spaces at its ends."""
-    return _objects(each(lambda one: one.strip() if isinstance(one, str) else one, values))
+def stripped(cells: Sequence[Any]) -> Coded:
+    """Return a column of objects, in which text is without spaces at its ends."""
+    return Coded.of(cells).changed(lambda one: one.strip() if isinstance(one, str) else one)
 
 
 def _masked(values: Any) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .frames import Sequences, joined, some
 from .options import BY_TIME, TableOptions, fractions_of
-from .sheet import Indices, Sheet, numbered
+from .sheet import Indices, Sheet
 from .target import Target
 
 PARTS = ("train", "valid", "test")
@@ -75,7 +75,7 @@ def groups_of(sheet: Sheet, column: str, sequences: Sequences) -> dict[str, str]
     advice = "Say what the id of the row belongs to, or remove the row."
     sheet.filled(column, "a group", advice, DataError)
     names = sheet.texts(column)
-    _, codes = numbered(names)
+    codes = names.codes
     firsts, owners = sequences.rows[sequences.starts], sequences.owners
     others = np.flatnonzero(codes[sequences.rows] != codes[firsts][owners])
     if others.size:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError
 
+from .coded import Coded, different_in
 from .frames import Sequences, some
 from .inputs import Inputs
 from .options import CLASSIFICATION, NEXT_STEP, REGRESSION, TableOptions
-from .sheet import Bools, Floats, Indices, Sheet, each, exact_number, numbered, truth
+from .sheet import Bools, Floats, Indices, Sheet, exact_number, truth
 
 FEW = 20
 """Whole numbers with at most so many values are classes, unless the task is given."""
@@ -227,8 +228,7 @@ def _whole_ids(where: str, target: Target) -> Target:
 def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
     """Return what a column holds, and how many different values."""
     sheet.refuse_moments(column)
-    cells = sheet.columns[column][~sheet.missing(column)]
-    different = set(cells.tolist() if cells.dtype.kind == "O" else np.unique(cells).tolist())
+    different = set(different_in(sheet.columns[column][~sheet.missing(column)]))
     if not different:
         raise DataError(
             f"{sheet.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
@@ -246,14 +246,14 @@ def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
 def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:
     """Return the class of every row, (R,), 0 where there is none, and the names of the classes."""
     kind, _ = _kind(sheet, column)
-    cells, key = sheet.columns[column][rows], truth if kind == "truth values" else exact_number
-    if kind == "texts":
-        texts = sheet.texts(column)
-        different, codes = numbered(texts[row] for row in rows)
-    elif cells.dtype.kind == "O":
-        different, codes = numbered(each(key, cells.tolist()))
+    key = truth if kind == "truth values" else exact_number
+    cells = sheet.texts(column) if kind == "texts" else sheet.columns[column]
+    chosen = cells[rows]
+    different: list[Any]
+    if isinstance(chosen, Coded):
+        different, codes = chosen.numbered_by(str if kind == "texts" else key)
     else:
-        numbers, codes = np.unique(cells, return_inverse=True)
+        numbers, codes = np.unique(chosen, return_inverse=True)
         different = [key(number) for number in numbers.tolist()]
     if len(different) < 2:
         raise DataError(

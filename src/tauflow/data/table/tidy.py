@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError, TimeError
 
+from .coded import Coded, Column, alike
 from .frames import ids_of, some
 from .options import DUPLICATES, TableOptions
-from .sheet import SHOWN, Indices, Sheet, as_number, each, numbered
+from .sheet import SHOWN, Indices, Sheet, as_number
 from .times import read_times
 
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
@@ -50,29 +51,23 @@ def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
     names = {options.id, options.group, *(options.long or ())[:1]}
     columns = dict(sheet.columns)
     for name, cells in sheet.columns.items():
-        if name in names or cells.dtype.kind != "O":
+        if name in names or not isinstance(cells, Coded):
             continue
-        texts = cells.tolist()
-        for cell in dict.fromkeys(text for text in texts if isinstance(text, str)):
-            if "." in cell and as_number(cell) is not None:
+        cells = cells.occurring()
+        for code, cell in enumerate(cells.different):
+            if isinstance(cell, str) and "." in cell and as_number(cell) is not None:
                 raise DataError(
-                    f"{sheet.holds(texts.index(cell), name)}, a number with a point, and decimals "
-                    "were said to have commas. Remove points between thousands, or leave decimal "
-                    "out."
+                    f"{sheet.holds(int(np.argmax(cells.codes == code)), name)}, a number with a "
+                    "point, and decimals were said to have commas. Remove points between "
+                    "thousands, or leave decimal out."
                 )
-        columns[name] = _array(each(_pointed, texts))
+        columns[name] = cells.changed(_pointed)
     return replace(sheet, columns=columns)
 
 
 def _pointed(cell: Any) -> Any:
     is_number = isinstance(cell, str) and _COMMA.fullmatch(cell)
     return cell.replace(",", ".") if is_number else cell
-
-
-def _array(cells: Sequence[Any]) -> NDArray[Any]:
-    array = np.empty(len(cells), object)
-    array[:] = cells
-    return array
 
 
 def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
@@ -91,22 +86,28 @@ def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
             found if found.tzinfo is None else found.astimezone(timezone.utc).replace(tzinfo=None)
         )
 
-    cells = [str(cell) if type(cell) is not str else cell for cell in _plain(values)]
-    moments = each(moment, cells)
-    wrong = [row for row, found in enumerate(moments) if found is None and not missing[row]]
-    if wrong:
+    written = _written(values)
+    moments = written.each(moment)
+    found = np.array([one or "NaT" for one in moments], "datetime64[us]")[written.codes]
+    wrong = np.flatnonzero(np.isnat(found) & ~missing)
+    if wrong.size:
         raise TimeError(
-            f"{sheet.holds(wrong[0], column)}, expected a date in the form {form!r} "
+            f"{sheet.holds(int(wrong[0]), column)}, expected a date in the form {form!r} "
             "(time_format). Correct it, or the form."
         )
-    found = np.array([one or "NaT" for one in moments], "datetime64[us]")
     return replace(sheet, columns={**sheet.columns, column: found})
 
 
-def _plain(values: NDArray[Any]) -> list[Any]:
-    """Return cells in which whole numbers are written without a point."""
-    cells: list[Any] = values.tolist()
-    return [int(c) if isinstance(c, float) and c.is_integer() else c for c in cells]
+def _written(values: Column) -> Coded:
+    """Return cells as text, in which whole numbers are written without a point."""
+
+    def text(cell: Any) -> str:
+        return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+
+    if isinstance(values, Coded):
+        return values.changed(text)
+    cells = Coded.plain(values)
+    return cells.changed(lambda cell: text(float(cell))) if values.dtype.kind == "f" else cells
 
 
 def _times_of_ids(sheet: Sheet, options: TableOptions) -> tuple[Indices, Indices]:
@@ -136,7 +137,8 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
     name, value = (sheet.check_name(column, "long") for column in options.long)
     firsts, whose = _times_of_ids(sheet, options)
     sheet.filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
-    found, codes = numbered(sheet.texts(name))
+    texts = sheet.texts(name)
+    found, codes = texts.different, texts.codes
     others = [column for column in sheet.columns if column not in (name, value)]
     both = next((one for one in found if one in others), None)
     if both is not None:
@@ -146,7 +148,7 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
     new = next((one for one in found if known is not None and one not in known), None)
     if new is not None:
         raise DataError(
-            f"{sheet.cell(codes.tolist().index(found.index(new)), name)} holds the variable "
+            f"{sheet.cell(int(np.argmax(codes == found.index(new))), name)} holds the variable "
             f"{new!r}, which the table of the training had not. Correct it, or remove its rows. "
             f"Known are: {some(list(known or ()), 12)}."
         )
@@ -188,7 +190,7 @@ class _Cells:
     ) -> None:
         self.sheet, self.whose, self.firsts, self.options = sheet, whose, firsts, options
 
-    def sheet_of(self, columns: dict[str, NDArray[Any]]) -> Sheet:
+    def sheet_of(self, columns: dict[str, Column]) -> Sheet:
         """Return the table of new columns, whose cells are those of the first rows in messages."""
         sheet, firsts = self.sheet, self.firsts
         names = (self.options.id, self.options.time)
@@ -204,7 +206,7 @@ class _Cells:
         rows = sheet.numbers_of_rows[firsts]
         return replace(sheet, columns=columns, numbers_of_rows=rows, written=written)
 
-    def merged(self, column: str, *, strict: bool) -> NDArray[Any]:
+    def merged(self, column: str, *, strict: bool) -> Column:
         """Return a column that stands in every row; ``strict`` says that all its values count."""
         values = self.sheet.columns[column]
         if column in (self.options.id, self.options.time):
@@ -213,12 +215,12 @@ class _Cells:
         if strict:
             return self.of_rows(column, rows, None)
         first = _firsts(self.whose[rows], rows, len(self.firsts))
-        odd = rows[values[rows] != values[first[self.whose[rows]]]]
+        odd = rows[~alike(values, rows, first[self.whose[rows]])]
         if odd.size:
             raise self._twice(int(odd[0]), column, f"column {column!r}")
         return _taken(values, first)
 
-    def of_rows(self, column: str, rows: Indices, what: str | None) -> NDArray[Any]:
+    def of_rows(self, column: str, rows: Indices, what: str | None) -> Column:
         """Return the values of some rows, one for each new row.
 
         Args:
@@ -234,9 +236,9 @@ class _Cells:
                 again = several[whose[several] == whose[several[0]]][1]
                 raise self._twice(int(rows[again]), column, what)
         if numbers is None:  # text: the last one in any case
-            cells = _array([None] * size)
-            cells[whose] = self.sheet.columns[column][rows]
-            return cells
+            last = np.full(size, -1)
+            last[whose] = rows
+            return _taken(self.sheet.columns[column], last)
         if self.options.duplicates == "mean":
             count = np.bincount(whose, minlength=size)
             total = np.bincount(whose, weights=numbers, minlength=size)
@@ -249,12 +251,11 @@ class _Cells:
 
     def _numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
         values = self.sheet.columns[column]
-        if values.dtype.kind in "biuf":
-            return values[rows].astype(np.float64)
-        if values.dtype.kind in "mM":
-            return None
-        cells = each(as_number, values[rows].tolist())
-        return None if None in cells else np.array(cells, np.float64)
+        if isinstance(values, Coded):
+            found = values[rows].occurring()
+            numbers = found.each(as_number)
+            return None if None in numbers else np.array(numbers, np.float64)[found.codes]
+        return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
 
     def _twice(self, row: int, column: str, what: str) -> DataError:
         first = int(self.firsts[self.whose[row]])
@@ -281,7 +282,7 @@ def _spread(sheet: Sheet, column: str, options: TableOptions) -> Sheet:
     codes = _codes(sheet, options)
     values, rows = sheet.columns[column], np.flatnonzero(~sheet.missing(column))
     first = _firsts(codes[rows], rows, int(codes.max()) + 1)
-    odd = rows[values[rows] != values[first[codes[rows]]]]
+    odd = rows[~alike(values, rows, first[codes[rows]])]
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
         raise DataError(
@@ -299,12 +300,14 @@ def _firsts(whose: Indices, rows: Indices, size: int) -> Indices:
     return first
 
 
-def _taken(values: NDArray[Any], places: Indices) -> NDArray[Any]:
+def _taken(values: Column, places: Indices) -> Column:
     """Return the values at places, of which those below 0 have none."""
     taken = values[np.maximum(places, 0)]
+    if isinstance(taken, Coded):
+        return taken.put(None, places < 0)
     if (places < 0).any():
         if taken.dtype.kind in "biu":
             taken = taken.astype(np.float64)
-        nothing = {"O": None, "m": np.timedelta64("NaT"), "M": np.datetime64("NaT")}
+        nothing = {"m": np.timedelta64("NaT"), "M": np.datetime64("NaT")}
         taken[places < 0] = nothing.get(taken.dtype.kind, np.nan)
     return taken

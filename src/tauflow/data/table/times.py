@@ -14,7 +14,8 @@ from tauflow.errors import TimeError, UnknownNameError
 from tauflow.registry import nearest
 from tauflow.resolution import float_type
 
-from .sheet import EXACT, Floats, Sheet, as_number, each, exact_number
+from .coded import Coded, Column, objects
+from .sheet import EXACT, Floats, Sheet, as_number, exact_number
 
 DEFAULT_UNIT = "hours"
 UNITS = {
@@ -97,9 +98,9 @@ def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = Fal
     """
     sheet.filled(column, _EXPECTED, "Fill the time in, or remove the row.", TimeError)
     values = sheet.columns[column]
-    if values.dtype.kind == "O" and as_number(values[0]) is None:
-        values = _moments(sheet, column, values.tolist())
-    if values.dtype.kind in "mM":
+    if isinstance(values, Coded) and as_number(values[0]) is None:
+        values = _moments(sheet, column, values)
+    if not isinstance(values, Coded) and values.dtype.kind in "mM":
         name = unit_of(unit or DEFAULT_UNIT)
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
@@ -111,11 +112,11 @@ def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = Fal
     return Times(numbers, unit or _unit_in(column), False, None if exact else _float_type(values))
 
 
-def _float_type(values: NDArray[Any]) -> torch.dtype | None:
+def _float_type(values: Column) -> torch.dtype | None:
     """Return the type in which the numbers of a column came, or are read."""
-    if values.dtype.kind != "O":
+    if not isinstance(values, Coded):
         return float_type(values.dtype) or torch.float64
-    kinds = {value.dtype for value in values.tolist() if isinstance(value, np.floating)}
+    kinds = {value.dtype for value in values.different if isinstance(value, np.floating)}
     return float_type(min(kinds, key=lambda kind: kind.itemsize, default=np.dtype(float)))
 
 
@@ -128,19 +129,24 @@ def _unit_in(column: str) -> str:
     return f"unit of {column!r}"
 
 
-def _numbers(sheet: Sheet, column: str, values: NDArray[Any]) -> Floats:
-    if values.dtype.kind == "O":
-        exact = each(exact_number, values.tolist())
+def _numbers(sheet: Sheet, column: str, cells: Column) -> Floats:
+    values: NDArray[Any]
+    if isinstance(cells, Coded):
+        cells = cells.occurring()
+        exact = cells.each(exact_number)
         if None in exact:
-            raise _no_time(sheet, column, exact.index(None), "a number, as in the first row")
+            row = int(np.argmax(cells.codes == exact.index(None)))
+            raise _no_time(sheet, column, row, "a number, as in the first row")
         whole = all(isinstance(number, int) for number in exact)
-        values = np.empty(len(exact), object)
-        values[:] = exact
+        values = objects(exact)[cells.codes]
     else:
+        values = cells
         exactly = values.dtype.kind in "biu"
         whole = exactly or bool(np.isfinite(values).all() and (values == np.floor(values)).all())
     least = int(values.min()) if whole else 0
     if whole and max(abs(least), abs(int(values.max()))) > EXACT:
+        if values.dtype.kind == "i" and int(values.max()) - least <= np.iinfo(np.int64).max:
+            return (values.astype(np.int64) - least).astype(np.float64)
         spans = [int(number) - least for number in values.tolist()]
         if max(spans) > int(np.finfo(np.float64).max):
             why = "a number whose distance from the others double precision can hold"
@@ -178,16 +184,47 @@ def _is_bare_date(number: float) -> bool:
     return True
 
 
-def _moments(sheet: Sheet, column: str, values: Sequence[Any]) -> NDArray[np.datetime64]:
+def _moments(sheet: Sheet, column: str, values: Coded) -> NDArray[np.datetime64]:
+    values = values.occurring()
+    plain = _written_alike(values.different)
+    found: NDArray[np.datetime64]
+    found = (_one_by_one(sheet, column, values) if plain is None else plain)[values.codes]
+    return found
+
+
+def _written_alike(texts: Sequence[Any]) -> NDArray[np.datetime64] | None:
+    """Return dates that are all written as 2024-05-31T14:30:00, or cut alike; else ``None``."""
+    length = len(texts[0]) if type(texts[0]) is str else 0
+    if length not in (10, 16, 19) or not all(type(t) is str and len(t) == length for t in texts):
+        return None
+    form = np.array([*"0000-00-00T00:00:00"[:length]])
+    signs = np.array(texts).view("U1").reshape(len(texts), length)
+    digits = signs[:, form == "0"]
+    others = np.where(signs == " ", "T", signs)[:, form != "0"] == form[form != "0"]
+    if not (others.all() and ((digits >= "0") & (digits <= "9")).all()):
+        return None
+    if (signs[:, :4] == "0").all(axis=1).any():  # of no year that Python knows
+        return None
+    try:
+        return np.array(texts, "datetime64[us]")
+    except ValueError:
+        return None
+
+
+def _one_by_one(sheet: Sheet, column: str, values: Coded) -> NDArray[np.datetime64]:
+    """Return the dates of the different cells, and refuse the first row that holds none."""
+
+    def wrong(code: int, expected: str) -> TimeError:
+        return _no_time(sheet, column, int(np.argmax(values.codes == code)), expected)
+
     moments: list[datetime] = []
     finer: list[int] = []
-    for row, value in enumerate(values):
+    for code, value in enumerate(values.different):
         moment, more = _moment(value)
         if moment is None:
-            raise _no_time(sheet, column, row, _EXPECTED)
+            raise wrong(code, _EXPECTED)
         if moments and (moment.tzinfo is None) != (moments[0].tzinfo is None):
-            expected = "an offset from UTC in either every date of the column or none"
-            raise _no_time(sheet, column, row, expected)
+            raise wrong(code, "an offset from UTC in either every date of the column or none")
         moments.append(moment)
         finer.append(more)
     plain: list[datetime] = []
@@ -195,15 +232,14 @@ def _moments(sheet: Sheet, column: str, values: Sequence[Any]) -> NDArray[np.dat
         for moment in moments if moments[0].tzinfo is not None else ():
             plain.append(moment.astimezone(timezone.utc).replace(tzinfo=None))
     except OverflowError:
-        expected = "a date from year 1 to 9999 in UTC too"
-        raise _no_time(sheet, column, len(plain), expected) from None
+        raise wrong(len(plain), "a date from year 1 to 9999 in UTC too") from None
     found: NDArray[np.datetime64] = np.array(plain or moments, "datetime64[us]")
     if not any(finer):
         return found
     far = (found < _NANOSECONDS_FROM) | (found > _NANOSECONDS_TO)
     if far.any():  # NumPy would wrap around without a word
         expected = f"dates from {_NANOSECONDS_FROM} to {_NANOSECONDS_TO} beside nanoseconds"
-        raise _no_time(sheet, column, int(np.argmax(far)), expected)
+        raise wrong(int(np.argmax(far)), expected)
     exactly: NDArray[np.datetime64] = found + np.array(finer, "timedelta64[ns]")
     return exactly
 

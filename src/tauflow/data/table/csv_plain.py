@@ -1,0 +1,207 @@
+"""The quick way to read a CSV file: one whose every line is plainly a row, by pandas."""
+
+import csv
+from collections.abc import Collection, Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .coded import Coded, Column, joined
+from .sheet import EXACT, MISSING_WORDS, Indices
+
+_USUAL_DELIMITERS = ",;\t|: "
+_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+_BLOCK = 1 << 20  # bytes looked at together
+_ROWS = 1 << 16  # rows parsed together
+
+
+def plain_rows(stream: IO[bytes], width: int, delimiter: str) -> Indices | None:
+    """Return which lines after the header are rows, from 1, if every other one is empty.
+
+    ``None`` if a reader might take the lines for other rows.
+
+    Args:
+        stream: of the file, after the header.
+        width: how many columns there are.
+        delimiter: between cells.
+    """
+    if delimiter not in _USUAL_DELIMITERS or width < 2:
+        return None
+    numbers, lines = [np.zeros(0, np.int64)], 1
+    others = bytes(set(range(256)) - {_NEWLINE, ord(delimiter)})
+    row = delimiter.encode() * (width - 1) + b"\n"
+    for block in _blocks(stream):
+        odd = b"\0" in block or (b"\r" in block and block.count(b"\r") != block.count(b"\r\n"))
+        if odd or not _is_text(block):
+            return None
+        signs = block.translate(None, others)
+        count = len(signs) // width
+        if _QUOTE not in block and signs == row * count and _has_short_lines(block):
+            rows = np.arange(count)
+        else:
+            found = _rows_in(block, width, delimiter)
+            if found is None:
+                return None
+            rows, count = found
+        numbers.append(rows + lines)
+        lines += count
+    rows = np.concatenate(numbers)
+    return rows if rows.size else None
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield whole lines, some megabytes at a time; of a very long line only its beginning."""
+    rest = b""
+    while block := stream.read(_BLOCK):
+        block = rest + block
+        end = block.rfind(b"\n") + 1 or len(block)
+        rest = block[end:]
+        yield block[:end]
+    if rest:
+        yield rest + b"\n"
+
+
+def _is_text(block: bytes) -> bool:
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _has_short_lines(block: bytes) -> bool:
+    """Whether a line ends in every half of the longest that Python's own reader takes."""
+    half = csv.field_size_limit() // 2
+    return all(block.find(b"\n", k, k + half) >= 0 for k in range(0, len(block), half))
+
+
+def _rows_in(block: bytes, width: int, delimiter: str) -> tuple[Indices, int] | None:
+    """Return which lines of a block are rows, from 0, if all others are empty, and their number."""
+    array = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(array == _NEWLINE)
+    if not ends.size or ends[-1] != len(array) - 1:
+        ends = np.append(ends, len(array))
+    counts = _delimiters(array, ends, ord(delimiter))
+    if counts is None:
+        return None
+    for place in np.flatnonzero(counts != width - 1).tolist():
+        begin = ends[place - 1] + 1 if place else 0
+        if block[begin : ends[place]].strip():
+            return None
+    return np.flatnonzero(counts == width - 1), len(ends)
+
+
+def _delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indices | None:
+    """Return how many delimiters each line has outside of quotations.
+
+    ``None`` if a line is too long, or a quotation mark neither begins nor ends a cell of the line,
+    nor stands twice within it.
+    """
+    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():
+        return None
+    places = np.flatnonzero(block == delimiter)
+    marks = np.flatnonzero(block == _QUOTE)
+    if marks.size:
+        beside = np.concatenate([[_NEWLINE], block, [_NEWLINE]])
+        before, after = beside[marks[::2]], beside[marks[1::2] + 2]
+        plain = np.isin(before, (_NEWLINE, _QUOTE, delimiter)).all()
+        plain &= np.isin(after, (_NEWLINE, _RETURN, _QUOTE, delimiter)).all()
+        if not plain or (np.searchsorted(marks, ends) % 2).any():
+            return None
+        places = places[np.searchsorted(marks, places) % 2 == 0]
+    return np.diff(np.searchsorted(places, ends), prepend=0)
+
+
+def typed_columns(
+    pandas: Any,
+    stream: IO[bytes],
+    width: int,
+    signs: tuple[str, str],
+    text: Collection[int],
+) -> list[Column] | None:
+    """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
+
+    Args:
+        pandas: the library.
+        stream: of the file, where its rows begin.
+        width: how many columns there are.
+        signs: between cells, and before decimals.
+        text: columns to be read as text in any case.
+    """
+    start, text = stream.tell(), set(text)
+    while True:
+        stream.seek(start)
+        try:
+            columns, uncertain = _parsed(pandas, stream, width, signs, text)
+        except (ValueError, OverflowError):
+            return None
+        if not uncertain:
+            break
+        text |= uncertain
+    empty: NDArray[np.bool_] | None = None
+    for column in columns:
+        if isinstance(column, Coded):
+            absent = column.told(lambda cell: cell is None, np.bool_)
+        else:
+            absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
+        empty = absent if empty is None or not absent.size else empty & absent
+        if not empty.any():
+            return columns
+    return None
+
+
+def _parsed(
+    pandas: Any, stream: IO[bytes], width: int, signs: tuple[str, str], text: Collection[int]
+) -> tuple[list[Column], set[int]]:
+    """Return the columns, and which of them are to be read again as text."""
+    # From 3.1 on, pandas reads all digits of a number by itself.
+    older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
+    parts: list[list[Any]] = [[] for _ in range(width)]
+    with pandas.read_csv(
+        stream,
+        sep=signs[0],
+        decimal=signs[1],
+        header=None,
+        names=range(width),
+        index_col=False,
+        dtype=dict.fromkeys(text, object),
+        na_values=list(MISSING_WORDS),
+        keep_default_na=False,
+        chunksize=_ROWS,
+        low_memory=False,
+        **({"float_precision": "round_trip"} if older else {}),
+    ) as chunks:
+        for chunk in chunks:
+            for place, part in enumerate(parts):
+                part.append(_cells(pandas, chunk[place]))
+    columns: list[Column] = []
+    uncertain = set()
+    for place, part in enumerate(parts):
+        kinds = {type(cells) for cells in part}
+        if kinds == {Coded}:
+            columns.append(joined(part))
+        elif kinds == {np.ndarray}:
+            columns.append(np.concatenate(part))
+            if columns[-1].dtype.kind == "f" and (np.abs(columns[-1]) >= EXACT).any():
+                uncertain.add(place)
+        else:
+            uncertain.add(place)
+        part.clear()
+    return columns, uncertain
+
+
+def _cells(pandas: Any, series: Any) -> Column | None:
+    """Return cells that are what is in the file, numbers with all their digits, or text.
+
+    ``None`` of others, which are truth values, very large numbers, or both.
+    """
+    if isinstance(series.dtype, np.dtype):
+        if series.dtype.kind in "iuf":
+            return np.asarray(series)
+        if pandas.api.types.infer_dtype(series) not in ("string", "empty"):
+            return None
+    codes, different = pandas.factorize(series)
+    texts: list[str] = different.tolist()
+    found = Coded(texts, codes).put(None, codes < 0)
+    bare = [text.strip() for text in texts]
+    return found if bare == texts else found.changed(lambda one: one and one.strip())
