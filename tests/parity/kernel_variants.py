@@ -34,6 +34,8 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"solver": "heun", "substeps": 4, "sparsity": 0.8, "time_scale": 0.3},
         {"solver": "midpoint", "substeps": 3, "constraint": "clip", "time_scale": 0.3},
         {"solver": "rk4", "substeps": 2, "epsilon": 0.5, "time_scale": 0.3},
+        {"solver": "exponential"},
+        {"solver": "exponential", "substeps": 2, "sparsity": 0.8, "time_scale": 3.0},
         {"sparsity": 0.8, "substeps": 3, "input_mapping": "linear", "output_mapping": "none"},
     ],
     NeuronalLTCCell: [

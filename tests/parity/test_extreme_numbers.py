@@ -35,6 +35,9 @@ def limit(row, place: str, number: float) -> str | None:
         return "a synapse that does not exist lets no NaN through to a gradient"
     if options.get("sparsity") == 0.8 and place == "dt" and number > 1:
         return "the same, where an explicit solver has blown up"
+    exponential = options.get("solver") == "exponential"
+    if exponential and math.isfinite(number) and (number > 1e19 or (place == "dt" and number > 1)):
+        return "the reference's slope of (1 - exp(-r)) / r is rounded to 0 before its factor"
     if spec.cell is LTCCell and place == "weight" and number == 1e38 and "solver" not in options:
         return "w sigma, which the loops multiply ahead, must be finite"
     if spec.cell is LTCCell and place == "h" and number == 1e38:

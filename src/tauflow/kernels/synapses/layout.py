@@ -59,8 +59,9 @@ class Method(NamedTuple):
 
     Args:
         substeps: per step.
-        a: (stages, stages), weights of the earlier stages; empty for the fused solver.
-        b: (stages,), weights in the sub-step; empty likewise.
+        a: (stages, stages), weights of the earlier stages; empty for the fused solver, and (1, 1)
+            for the exponential one.
+        b: (stages,), weights in the sub-step; empty for both.
         leak: (2, N), g_l V_l and g_l, with epsilon for the fused solver.
         C: (N,).
     """
@@ -77,7 +78,7 @@ class Tape(NamedTuple):
 
     Args:
         kept: (2, B, T, E, N): the potentials at which synapses were summed up, and 1 / m of the
-            fused solver, or the conductances of an explicit one.
+            fused solver, or the conductances of the others.
         slopes: (B, T, E, N): of the gap, or of the stages.
     """
 

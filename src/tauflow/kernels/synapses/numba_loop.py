@@ -13,6 +13,21 @@ where drive D and conductance G are sums over synapses plus what leak and input 
 backward pass v and 1 / m of every sub-step are kept, and the synapses' sigmoids computed again. If
 gaps want a gradient, ``(D - G v') / m`` is kept too: v and v' do not tell it where a gap is zero.
 
+The exponential solver takes
+
+.. math::
+    v' = e^{-r} v + \frac{\delta}{C} D \varphi(r), \quad r = \frac{\delta}{C} G, \quad
+    \varphi(r) = (1 - e^{-r}) / r
+
+    \bar r = \bar v' (\frac{\delta}{C} D \varphi' - e^{-r} v), \quad
+    \bar v = e^{-r} \bar v', \quad \bar D = \frac{\delta}{C} \varphi \bar v', \quad
+    \bar G = \frac{\delta}{C} \bar r, \quad
+    \bar\delta = \sum (D \varphi \bar v' + G \bar r) / C
+
+and :math:`\bar C` is :math:`\bar\delta` with :math:`-\delta / C` for every neuron. Then v and G
+are kept, of which :math:`\frac{\delta}{C} D \varphi = v' - e^{-r} v` follows, and the slopes of the
+gap if they are wanted.
+
 The stages of one explicit sub-step are
 
 .. math::
@@ -34,6 +49,8 @@ Arrays are explained in :mod:`.layout`.
 
 # mypy: ignore-errors
 
+from math import factorial
+
 import numpy as np
 
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inlined, kernel
@@ -44,6 +61,7 @@ from tauflow.kernels.cpu.math import (
     copy,
     copy_rows,
     dot,
+    exp,
     move,
     valid_rows,
 )
@@ -54,6 +72,10 @@ _ZERO = f4(0.0)
 _ONE = f4(1.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
 _TERMS_PER_SUM, _SUMS_PER_SUM = 8, 32
+_NEAR = f4(0.5)
+# Series of (phi(r) - 1) / r and of phi'(r), whose next terms are below 1e-8 there.
+_P1, _P2, _P3, _P4, _P5, _P6, _P7 = (f4((-1) ** k / factorial(k + 1)) for k in range(1, 8))
+_Q0, _Q1, _Q2, _Q3, _Q4, _Q5, _Q6 = (f4((-1) ** k * k / factorial(k + 1)) for k in range(1, 8))
 
 
 @inlined(math=EXACT_DIVISION)  # without a gap, C v / C is v
@@ -69,6 +91,40 @@ def _advance(v, drive, conductance, delta, C, after, reciprocal):
 def _gap_slope(after, drive, conductance, reciprocal, slope):
     for j in range(after.shape[0]):
         slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
+
+
+@inlined
+def _decay(r):
+    """Return e^(-r), phi(r) = (1 - e^(-r)) / r, and phi'(r) / phi(r)."""
+    e = exp(-r)
+    rest = _ONE - e
+    # Near 0, where the quotients would cancel, phi and phi' are taken from their series.
+    p1 = _P1 + r * (_P2 + r * (_P3 + r * (_P4 + r * (_P5 + r * (_P6 + r * _P7)))))
+    q = _Q0 + r * (_Q1 + r * (_Q2 + r * (_Q3 + r * (_Q4 + r * (_Q5 + r * _Q6)))))
+    near = _ONE + r * p1
+    is_near = abs(r) < _NEAR
+    phi = near if is_near else rest / r
+    return e, phi, q / near if is_near else (e - phi) / rest
+
+
+@inlined(math=EXACT_DIVISION)
+def _follow(v, drive, conductance, delta, C, after, kept):
+    """Write the next potentials of the exponential solver, and keep the conductances."""
+    for j in range(v.shape[0]):
+        share = delta / C[j]
+        e, phi, _ = _decay(share * conductance[j])
+        after[j] = e * v[j] + share * drive[j] * phi
+        kept[j] = conductance[j]
+
+
+@inlined
+def _flow_slope(v, drive, conductance, delta, C, slope):
+    """Write how the next potentials of the exponential solver react to the gap."""
+    for j in range(v.shape[0]):
+        share = delta / C[j]
+        e, phi, bend = _decay(share * conductance[j])
+        sent = drive[j] * phi
+        slope[j] = (sent + conductance[j] * (share * sent * bend - e * v[j])) / C[j]
 
 
 @inlined
@@ -120,8 +176,9 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
     u, deltas, kept, slopes = samples.u, samples.delta, tape.kept, tape.slopes
     a, b, C, substeps = method.a, method.b, method.C, method.substeps
     N, T, stages, fused = h.shape[1], u.shape[1], max(1, b.size), b.size == 0
+    exact = fused and a.size > 0
     v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty(N, f4)
-    k, reciprocal = np.empty((stages, 4, N), f4), np.empty(N, f4)
+    k, own = np.empty((stages, 4, N), f4), np.empty(N, f4)
     input_drive, input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     drive, conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     valid, u_t = np.empty(4, np.bool_), np.empty((4, u.shape[2]), f4)
@@ -147,12 +204,17 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
                     if kept.shape[1] > 0:
                         copy_rows(rows, here, kept[0, first:, t, e])
                     for row in range(rows if fused else 0):
-                        D, G = drive[row], conductance[row]
-                        _advance(v[row], D, G, delta[row], C, after, reciprocal)
+                        D, G, gap = drive[row], conductance[row], delta[row]
+                        if exact:
+                            _follow(v[row], D, G, gap, C, after, own)
+                        else:
+                            _advance(v[row], D, G, gap, C, after, own)
                         if kept.shape[1] > 0:
-                            copy(reciprocal, kept[1, first + row, t, e])
-                        if slopes.shape[0] > 0:
-                            _gap_slope(after, D, G, reciprocal, slopes[first + row, t, e])
+                            copy(own, kept[1, first + row, t, e])
+                        if slopes.shape[0] > 0 and exact:
+                            _flow_slope(v[row], D, G, gap, C, slopes[first + row, t, e])
+                        elif slopes.shape[0] > 0:
+                            _gap_slope(after, D, G, own, slopes[first + row, t, e])
                         if valid[row]:
                             copy(after, v[row])
                     if not fused:
@@ -167,7 +229,7 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
 
 @inlined
 def _pull_back_step(method, samples, tape, pulls, place, own):
-    """Take the gradient after a fused sub-step back, apart from synapses.
+    """Take the gradient after a fused or exponential sub-step back, apart from synapses.
 
     Args:
         method, samples, tape, pulls: see :mod:`.layout`.
@@ -183,6 +245,9 @@ def _pull_back_step(method, samples, tape, pulls, place, own):
     after = pulls.out[n, t] if e == method.substeps - 1 else tape.kept[0, n, t, e + 1]
     delta, C = samples.delta[n, t], method.C
     g_delta = dot(g_v, tape.slopes[n, t, e]) if tape.slopes.shape[0] > 0 else _ZERO
+    if method.a.size > 0:
+        _pull_back_flow(v, reciprocal, after, delta, C, own)
+        return g_delta
     for j in range(v.shape[0]):
         g_n = g_v[j] * reciprocal[j]
         g_m = -g_n * after[j]
@@ -191,6 +256,23 @@ def _pull_back_step(method, samples, tape, pulls, place, own):
         g_conductance[j] = delta * g_m
         g_v[j] = g_n * C[j]
     return g_delta
+
+
+@inlined
+def _pull_back_flow(v, conductance, after, delta, C, own):
+    """Take the gradient after an exponential sub-step back; ``own`` as for its caller."""
+    g_v, g_drive, g_conductance, g_C = own
+    for j in range(v.shape[0]):
+        share = delta / C[j]
+        r = share * conductance[j]
+        e, phi, bend = _decay(r)
+        left = e * v[j]
+        sent = after[j] - left
+        g_r = g_v[j] * (sent * bend - left)
+        g_drive[j] = g_v[j] * share * phi
+        g_conductance[j] = share * g_r
+        g_C[j] -= (g_v[j] * sent + r * g_r) / C[j]
+        g_v[j] *= e
 
 
 @inlined

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,9 +55,6 @@ from .triton_plan import (
 
 def ltc_limits(call: KernelCall) -> str | None:
     """Return why the numba kernel cannot serve a call of an :class:`LTCCell`."""
-    assert isinstance(call.cell, LTCCell)
-    if call.cell.solver == "exponential":
-        return "the numba kernel of LTCCell has no solver 'exponential'"
     return NUMBA.why_not(call)
 
 
@@ -81,11 +79,14 @@ def forward_side(weights: Tensor, order: Layout) -> layout.Side:
 
 def method_of(form: LTCForm, leak: Tensor, C: Tensor) -> layout.Method:
     """Return the solver as the loops take it."""
-    a, b = _NO_STAGES if form.solver == "fused" else make_steps(form.solver)
+    a, b = make_steps(form.solver) if form.solver in TABLEAUS else _WITHOUT_STAGES[form.solver]
     return layout.Method(form.substeps, a, b, as_array(leak), as_array(C))
 
 
-_NO_STAGES = array_or_empty(None, 2), array_or_empty(None, 1)
+_WITHOUT_STAGES = {
+    solver: (np.zeros((side, side), np.float32), array_or_empty(None, 1))
+    for solver, side in (("fused", 0), ("exponential", 1))
+}
 
 
 @cache
@@ -117,7 +118,7 @@ class NumbaLTC(Program):
         """Return memory for what :meth:`forward` writes."""
         h, gap = inputs[STATE], inputs[GAPS]
         (B, T, _), N = gap.shape, h.shape[1]
-        explicit = form.solver != "fused"
+        explicit = form.solver in TABLEAUS
         E = form.substeps * (len(TABLEAUS[form.solver].b) if explicit else 1)
         keeps_slopes = len(wants) > 0 and (explicit or wants[GAPS])
         kept = empty(2, B if wants else 0, T, E, N)
