@@ -156,6 +156,18 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         return changed_options(self)
 
 
+def first_parameter(module: nn.Module) -> Tensor | None:
+    """Return what ``module.parameters()`` yields first, without its walk over the whole module."""
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            return parameter
+    for part in module._modules.values():
+        found = None if part is None else first_parameter(part)
+        if found is not None:
+            return found
+    return None
+
+
 class Hoisted(NamedTuple):
     """What a step needs and the state does not touch, computed ahead of the loop over time."""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from tauflow.cells.base import AbstractCell
+from tauflow.cells.base import AbstractCell, first_parameter
 from tauflow.cells.built import changes
 from tauflow.cells.catalog import MODELS
 from tauflow.checks import shape_error
@@ -78,7 +78,8 @@ def guarded(run: Run, backend: str) -> Run:
 def _unlike(call: KernelCall, backend: str) -> str | None:
     """Return which tensor the loops would misread for one of another dtype."""
     if backend == "numba":
-        for tensor in (call.x, call.h, call.dt, next(call.cell.parameters())):
+        for tensor in (call.x, call.h, call.dt, first_parameter(call.cell)):
+            assert tensor is not None
             if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
                 return "the numba kernels compute in float32, on the CPU"
     return None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from tauflow.cells.base import first_parameter
 from tauflow.checks import boolean_tensor, floating, same_device, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 
@@ -179,7 +180,9 @@ def time_dtype(x: Tensor) -> torch.dtype:
 
 def check_parameters(where: str, module: nn.Module, x: Tensor) -> None:
     """Raise unless the input has the dtype and device of the module's parameters."""
-    own = next(module.parameters(), x)
+    own = first_parameter(module)
+    if own is None:
+        return
     if x.dtype is not own.dtype and not autocasts(x):
         raise DtypeError(
             f"{where}: x has dtype {x.dtype}, but the parameters have {own.dtype}. Convert the "

@@ -2,7 +2,7 @@
 
 import inspect
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -325,10 +325,11 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     @property
     def each_cell(self) -> list[AbstractCell]:
         """The cells, layer by layer, forward first."""
-        return [self._cell(i) for i in range(len(self.cells))]
+        return [self._cell(i) for i in range(self.num_layers * self.num_directions)]
 
     def _cell(self, index: int) -> AbstractCell:
-        cell = self.cells[index]
+        cells = cast(nn.ModuleList, self._modules["cells"])  # past look-ups of some microseconds
+        cell = cells._modules[str(index)]
         assert isinstance(cell, AbstractCell)
         return cell
 

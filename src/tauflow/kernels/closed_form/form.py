@@ -142,6 +142,8 @@ class Carried(NamedTuple):
         gap: (B, T), receives the gradient of the gaps; empty if not wanted.
         rate: (slices, N), of the pure form's own parameters.
         amplitude: (slices, N), likewise.
+        first_bias: (slices, F), of the first layer's bias; no F where L is 0.
+        heads_bias: (slices, K N).
     """
 
     h: Array
@@ -149,6 +151,8 @@ class Carried(NamedTuple):
     gap: Array
     rate: Array
     amplitude: Array
+    first_bias: Array
+    heads_bias: Array
 
 
 class Memory(NamedTuple):
@@ -259,6 +263,7 @@ def core_gradients(
     deltas: CoreDeltas,
     parameters: ClosedFormTensors,
     source: list[Tensor],
+    biases: Sequence[Tensor | None] = (),
 ) -> list[Tensor | None]:
     """Return the gradients of the first six :class:`ClosedFormTensors`.
 
@@ -268,14 +273,20 @@ def core_gradients(
         deltas: what the backward loop wrote.
         parameters: of the core.
         source: what the first layer read, side by side, (T B, ...) each.
+        biases: the gradients of first_bias and heads_bias, if the loop has added them up.
     """
     first, heads = (
         first_rows(deltas, parameters),
         flat(deltas.heads)[:, : parameters.heads_bias.shape[0]],
     )
-    to_first = torch.cat([first.T @ part for part in source], dim=1)
+    to_first, column = torch.empty_like(parameters.first), 0
+    for part in source:
+        width = part.shape[1]
+        torch.mm(first.T, part, out=to_first[:, column : column + width])
+        column += width
+    to_first_bias, to_heads_bias = biases or [rows.sum(0) for rows in (first, heads)]
     if not form.layers:
-        return [to_first, None, None, None, None, heads.sum(0)]
+        return [to_first, None, None, None, None, to_heads_bias]
     values = [memory.first, *memory.deep]
     to_deep = to_deep_bias = None
     if form.layers > 1:
@@ -283,7 +294,7 @@ def core_gradients(
         to_deep = torch.stack([flat(delta).T @ flat(z) for delta, z in below])
         to_deep_bias = deltas.deep.sum((1, 2))
     to_heads = heads.T @ flat(values[-1])
-    return [to_first, first.sum(0), to_deep, to_deep_bias, to_heads, heads.sum(0)]
+    return [to_first, to_first_bias, to_deep, to_deep_bias, to_heads, to_heads_bias]
 
 
 def first_rows(core: CoreMemory | CoreDeltas, parameters: ClosedFormTensors) -> Tensor:

@@ -20,6 +20,7 @@ from tauflow.kernels.cpu.math import (
     copy,
     memory_backward,
     memory_forward,
+    move,
     times_slope,
 )
 from tauflow.kernels.engine.activations import Phi
@@ -95,13 +96,14 @@ def _activate_layer(phi, slopes, layer, place, z, bias):
 
 
 @inlined
-def _core_backward(core, deltas, place, run, carried, own, to_source):
+def _core_backward(core, deltas, place, run, carried, own, biases, to_source):
     """Write the gradients of one step's products and of what its first layer read.
 
     Args:
         core, place: as for :func:`core_forward`.
         deltas, run, carried: see :mod:`.form`.
         own: gradients of rate and amplitude for this slice.
+        biases: those of the biases of heads and first layer, (1, K N) and (1, F).
         to_source: receives the gradient of the source, (B, R); may be that of the state itself.
     """
     blas, code, weights, tape = core
@@ -112,6 +114,7 @@ def _core_backward(core, deltas, place, run, carried, own, to_source):
     if carried.gap.size > 0:
         gap_gradients(code, weights, values, dt, valid, gradient, carried.gap[low:high, t])
     pull_apart(code, weights, values, dt, valid, gradient, heads, own)
+    _add_up(heads, biases[0][0])
     delta = heads
     if code.layers > 0:
         top = code.layers - 1
@@ -127,8 +130,15 @@ def _core_backward(core, deltas, place, run, carried, own, to_source):
                 )
                 matmul(blas, delta, weights.deep[layer - 1], below, width, width, False, False)
                 delta = below
+        _add_up(delta, biases[1][0])
     inner, reads = weights.recurrent.shape
     matmul(blas, delta, weights.recurrent, to_source[low:high], reads, inner, False, False)
+
+
+@inlined
+def _add_up(rows, total):
+    for row in range(rows.shape[0]):
+        add(total, rows[row])
 
 
 @inlined
@@ -199,7 +209,9 @@ def closed_backward(index, low, high, blas, numbers, weights, memory, run, tapes
     threads = set_blas_threads(blas, 1)
     tape, deltas = tapes
     core, carry = Core(blas, read_code(numbers), weights, tape), carried.h
-    own = carried.rate[index], carried.amplitude[index]
+    own, mine = (carried.rate[index], carried.amplitude[index]), slice(index, index + 1)
+    # of a step, for sums of sums round less than one long sum
+    biases = np.zeros_like(carried.heads_bias[mine]), np.zeros_like(carried.first_bias[mine])
     remembers, masked = memory.recurrent.size > 0, run.valid.size > 0
     kept = np.empty((high - low if masked else 0, carry.shape[1]), f4)
     shown = np.empty((high if remembers else 0, memory.source.shape[2]), f4)
@@ -211,7 +223,9 @@ def closed_backward(index, low, high, blas, numbers, weights, memory, run, tapes
             if masked:
                 copy(carry[b], kept[b - low])
         to_source = shown if remembers else carry
-        _core_backward(core, deltas, place, run, carried, own, to_source)
+        _core_backward(core, deltas, place, run, carried, own, biases, to_source)
+        move(carried.heads_bias[mine], biases[0])
+        move(carried.first_bias[mine], biases[1])
         if remembers:
             _forget(blas, memory, deltas, place, run, carried, shown)
         if masked:  # a masked step passes its gradient on untouched

@@ -335,7 +335,8 @@ class NumbaClosedForm(Program):
         deltas = core_deltas(core, values, empty, in_place=not graph_is_kept())
         to_gates = torch.empty_like(others[0]) if memory else None
         to_dt = dt.new_zeros(B, T) if wants[GAPS] else None
-        to_pure = dt.new_zeros(2, slice_count(B), packed.rate.shape[0])
+        vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
+        sums = [dt.new_zeros(slice_count(B), len(vector)) for vector in vectors]
         run_slices(
             _loops().closed_backward,
             B,
@@ -357,7 +358,7 @@ class NumbaClosedForm(Program):
                 written(to_h),
                 written_or_empty(to_c),
                 written_or_empty(to_dt),
-                *map(written, to_pure),
+                *map(written, sums),
             ),
         )
         source, before = [rows, flat(states[:T])], flat(states[:T])
@@ -370,13 +371,14 @@ class NumbaClosedForm(Program):
             if wants[X]:
                 to_rows = gates @ W_x if to_rows is None else to_rows.addmm_(gates, W_x)
             to_memory = [gates.T @ rows, gates.T @ before, gates.sum(0)]
-        own_pure = [part.sum(0) if core.pure else None for part in to_pure]
+        to_rate, to_amplitude, *biases = (part.sum(0) if part.numel() else None for part in sums)
         return [
             None if to_rows is None else to_rows.view(T, B, -1).transpose(0, 1),
             to_h if to_c is None else torch.cat([to_h, to_c], dim=1),
             None if to_dt is None else to_dt.unsqueeze(-1),
-            *core_gradients(core, values, deltas, packed, source),
-            *own_pure,
+            *core_gradients(core, values, deltas, packed, source, biases),
+            to_rate,
+            to_amplitude,
             *to_memory,
         ]
 

@@ -41,13 +41,18 @@ def as_array(tensor: Tensor) -> Any:
             f"a compiled loop reads torch.float32, got {tensor.dtype}. Use backend='reference', or "
             "let what computes the parameter keep its dtype."
         )
-    return tensor.detach().contiguous().numpy()
+    return _plain(tensor).contiguous().numpy()
 
 
 def written(tensor: Tensor) -> Any:
     """Return a tensor's own memory for a loop that writes into it."""
     assert tensor.is_contiguous(), "the loop would write into a copy, which nobody reads"
-    return tensor.detach().numpy()
+    return _plain(tensor).numpy()
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return the tensor without its graph; a look costs less than another view of one without."""
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def carried(pull: Tensor | None, like: Tensor) -> Tensor:

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
+
+from tauflow.cells.base import first_parameter
 
 from .program import KernelCall
 from .torch_state import is_jit_traced, is_traced, under_transform_or_forward_mode
@@ -41,7 +43,7 @@ class Needs(NamedTuple):
         if not self.traced and is_traced():
             return f"{us} cannot be traced"
         if self.backend == "numba":  # one stands for all: parameters that differ are not served
-            parameters: Sequence[Tensor] = (next(call.cell.parameters()),)
+            parameters: Sequence[Tensor] = (cast(Tensor, first_parameter(call.cell)),)
         else:
             parameters = tuple(call.cell.parameters())
         tensors = (call.x, call.h, call.dt, *parameters)
