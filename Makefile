@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)
 export TAUFLOW_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint types unit quick robustness install clean
+.PHONY: demo test lint types unit quick robustness docs install clean
 
 demo: install
 	$(BIN)/tauflow run pendulum
@@ -48,6 +48,11 @@ robustness: export OMP_NUM_THREADS := 1
 robustness: install
 	$(PYTEST) --full tests/robustness tests/unit/export/test_every_cell.py
 
+# The site, in docs/_build/html: runs the code of every page, needs no network once it is set up.
+docs: export OMP_NUM_THREADS := 1
+docs: $(VENV)/.installed-docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" sphinx-build -W --keep-going -n -q -j 2 docs docs/_build/html
+
 install: $(STAMP)
 
 # Without compiling all modules to bytecode, which takes half the time: most are never imported.
@@ -57,5 +62,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
+$(VENV)/.installed-docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/api/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

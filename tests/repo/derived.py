@@ -1,7 +1,7 @@
 """Write what is made of the catalog of cells: ``python tests/repo/derived.py``.
 
 The types of the classes that the catalog brings, for editors and type checkers, and the table of
-models in the documentation.
+models and lists of names in the documentation.
 """
 
 import ast
@@ -27,7 +27,7 @@ HEADER = "\n".join(
         "# fmt: off",
     ]
 )
-TABLE = "<!-- models: written by `python tests/repo/derived.py` -->\n", "\n<!-- end of models -->"
+API = ROOT / "docs" / "api"
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -94,12 +94,15 @@ def stub_of_folder(folder: Path, derived: dict[str, str]) -> str:
 
 def documented_models() -> str:
     """Return docs/models.md with the tables of ``tauflow models --markdown``."""
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    start, end = TABLE
-    before, _, rest = text.partition(start)
-    _, _, after = rest.partition(end)
     tables = CliRunner().invoke(app, ["models", "--markdown"]).output.strip()
-    return f"{before}{start}{tables}{end}{after}"
+    return _page_with("models", ROOT / "docs" / "models.md", tables)
+
+
+def listed(what: str, page: str, names: Iterable[str]) -> str:
+    """Return a page of the reference, with the names that the catalog brings."""
+    lines = ["```{eval-rst}", ".. autosummary::", "   :toctree: generated", ""]
+    text = "\n".join([*lines, *(f"   {name}" for name in sorted(names)), "```"])
+    return _page_with(what, API / page, text)
 
 
 def _argument(parameter: inspect.Parameter, imports: set[tuple[str, str]]) -> str:
@@ -114,6 +117,15 @@ def _argument(parameter: inspect.Parameter, imports: set[tuple[str, str]]) -> st
         return f"{stars}{parameter.name}: {kind}"
     default = repr(parameter.default) if isinstance(parameter.default, _PLAIN) else "..."
     return f"{parameter.name}: {kind} = {default}".replace("'", '"')
+
+
+def _page_with(what: str, path: Path, text: str) -> str:
+    """Return a page with ``text`` in the place that is marked for it."""
+    before, start, rest = path.read_text(encoding="utf-8").partition(
+        f"<!-- {what}: written by `python tests/repo/derived.py` -->\n"
+    )
+    _, end, after = rest.partition(f"<!-- end of {what} -->")
+    return f"{before}{start}{text}\n{end}{after}"
 
 
 def _docstring(path: Path) -> str:
@@ -146,6 +158,12 @@ WRITTEN: dict[Path, Callable[[], str]] = {
         PACKAGE, {m.__name__: "tauflow.sequence" for m in SEQUENCE_MODULES}
     ),
     ROOT / "docs" / "models.md": documented_models,
+    API / "sequence.md": lambda: listed(
+        "modules", "sequence.md", (f"tauflow.{m.__name__}" for m in SEQUENCE_MODULES)
+    ),
+    API / "cells.md": lambda: listed(
+        "cells", "cells.md", (f"tauflow.cells.{c.__name__}" for c in CELLS)
+    ),
 }
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ class Approximation:
         target: held-out trajectories.
         networks: the fitted networks' trajectories, one per size.
         neurons: their hidden neurons N.
-        largest_error: for each network, max over points and trajectories of |x - u|, the Euclidean
-            norm.
+        largest_error: for each network, max over points and trajectories of ``|x - u|``, the
+            Euclidean norm.
         rms_error: root mean square over points, trajectories and components.
         training_error: the same on the trajectories fitted to.
     """

@@ -17,7 +17,7 @@ IMPLICIT_METHODS: tuple[str, ...] = ("radau", "bdf", "lsoda")
 """Solvers of SciPy: two implicit ones, and one that changes between Adams and implicit formulas."""
 
 PATH_SOLVERS: tuple[str, ...] = (*PAIRS, *TABLEAUS, *ADAPTIVE_METHODS, *IMPLICIT_METHODS)
-"""Names accepted by :func:`solve_path`."""
+"""Solvers of :class:`PathSettings`."""
 
 _POINTS_PER_SAMPLE = 4
 

@@ -70,7 +70,7 @@ class FixedPoints:
 
     @property
     def abscissa(self) -> Float[Tensor, " P"]:
-        """Spectral abscissa: the largest real part of the velocity's eigenvalues."""
+        """Spectral abscissa, the largest real part of the velocity's eigenvalues."""
         return self.eigenvalues.real.amax(dim=-1)
 
     @property

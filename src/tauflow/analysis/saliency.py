@@ -37,8 +37,8 @@ class Saliency:
 
     Args:
         masks: one per image, without the channels' axis; from 0 to 1 if normalised.
-        features: each layer's features averaged over channels, (*batch, Y, X) with the layer's own
-            Y and X, the first layer first.
+        features: each layer's features averaged over channels, ``(*batch, Y, X)`` with the layer's
+            own Y and X, the first layer first.
     """
 
     masks: Float[Tensor, "*batch H W"]

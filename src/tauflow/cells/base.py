@@ -172,7 +172,7 @@ class Hoisted(NamedTuple):
     """What a step needs and the state does not touch, computed ahead of the loop over time."""
 
     per_step: tuple[Tensor, ...] = ()
-    """Tensors (*batch, K) with the leading axes of the input, one entry for every step."""
+    """Tensors ``(*batch, K)`` with the leading axes of the input, one entry for every step."""
     fixed: tuple[Tensor, ...] = ()
     """Tensors made of parameters alone, the same for every step."""
 
@@ -189,8 +189,8 @@ class AbstractHoistedCell(AbstractCell):
     def hoist(self, *args: Any, **kwargs: Any) -> Hoisted:
         """Return what the step needs apart from the state, for any leading axes.
 
-        A subclass takes the inputs x, (*batch, I), the gaps dt, (*batch, 1), and with
-        ``uses_observed`` which features were measured, (*batch, I) or ``None``.
+        A subclass takes the inputs x, ``(*batch, I)``, the gaps dt, ``(*batch, 1)``, and with
+        ``uses_observed`` which features were measured, ``(*batch, I)`` or ``None``.
         """
 
     @abstractmethod
@@ -233,12 +233,12 @@ class AbstractPureCell(AbstractCell):
     @staticmethod
     @abstractmethod
     def hoist(form: Any, x: Tensor, dt: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what steps read of inputs and gaps, (*batch, K) and (*batch, 1).
+        """Return what steps read of inputs and gaps, ``(*batch, K)`` and ``(*batch, 1)``.
 
         Args:
             form: of the cell.
-            x: inputs, (*batch, I).
-            dt: gaps, (*batch, 1).
+            x: inputs, ``(*batch, I)``.
+            dt: gaps, ``(*batch, 1)``.
             *tensors: of the cell.
         """
 

@@ -79,7 +79,7 @@ class CoRNNCell(AbstractGapFeatureCell):
         torch_uniform_(self.W_h, 2 * self.hidden_size, generator)
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the input's share of the force, (*batch, N)."""
+        """Return the input's share of the force, ``(*batch, N)``."""
         return Hoisted((self.features(x, dt) @ self.W_x.T + self.b,))
 
     def advance(self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B N"]) -> Float[Tensor, "B S"]:

@@ -77,7 +77,7 @@ class CTLSTMCell(AbstractHoistedCell):
         nn.init.zeros_(self.b)
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the blocks' share of the input, (*batch, 7 N), and the gap."""
+        """Return the blocks' share of the input, ``(*batch, 7 N)``, and the gap."""
         return Hoisted((x @ self.W_x.T + self.b, dt))
 
     def advance(

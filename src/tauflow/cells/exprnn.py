@@ -100,7 +100,7 @@ class ExpRNNCell(AbstractGapFeatureCell):
         return rotation
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the input's share, (*batch, N), and Q transposed."""
+        """Return the input's share, ``(*batch, N)``, and Q transposed."""
         return Hoisted((self.features(x, dt) @ self.W_x.T,), (self.Q.T, self.b))
 
     def advance(

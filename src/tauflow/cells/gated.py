@@ -63,7 +63,7 @@ class AbstractGatedCell(AbstractGapFeatureCell):
                 nn.init.zeros_(tensor)
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the gates' share of the input, (*batch, gates * N)."""
+        """Return the gates' share of the input, ``(*batch, gates * N)``."""
         return Hoisted((self.features(x, dt) @ self.W_x.T + self.input_bias(),))
 
     def input_bias(self) -> Float[Tensor, " G"]:

@@ -41,7 +41,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     G is built alike with its own weights, L_z layers and a sigmoid at the end; without layers
     G = 1. With one layer, F is :math:`\varphi_h(W^0 h + U x + b^0)`. By default one Euler step of
-    :math:`\alpha = dt / \tau`: stable where alpha is small against 1 / (G |1 - dF/dh|); where F
+    :math:`\alpha = dt / \tau`: stable where alpha is small against ``1 / (G |1 - dF/dh|)``; where F
     is bounded, over gaps of up to 2 tau ``substeps`` (:meth:`stable_gap`). Over longer ones h may
     grow until it overflows.
 

@@ -130,7 +130,7 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
 
     @property
     def state_parts(self) -> dict[str, int]:
-        """The hidden state h, the memory m, and its clock: samples k or time t so far."""
+        """The hidden state h, the memory m, and its clock, samples k or time t so far."""
         parts = {"h": self.hidden_size, "m": self.order}
         if self.measure == "legs":
             parts["t" if self.timestamped else "k"] = 1

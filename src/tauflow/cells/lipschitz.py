@@ -91,7 +91,7 @@ class LipschitzRNNCell(AbstractGapFeatureCell):
         return self.beta * skew + (1 - self.beta) * symmetric - self.gamma * eye
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the input's share, (*batch, N), the step, and [alpha A; W] transposed."""
+        """Return the input's share, ``(*batch, N)``, the step, and [alpha A; W] transposed."""
         drive = self.features(x, dt) @ self.W_x.T + self.b
         both = torch.cat([self.alpha * self.constrained(self.B), self.constrained(self.C)])
         return Hoisted((drive, torch.full_like(dt, self.eps)), (both.T,))

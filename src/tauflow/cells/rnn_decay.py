@@ -64,7 +64,7 @@ class RNNDecayCell(AbstractHoistedCell):
         inverse_softplus_(self.raw_tau.fill_(_INITIAL_RATE))
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the input's share and the factor of decay, (*batch, N) each."""
+        """Return the input's share and the factor of decay, ``(*batch, N)`` each."""
         return Hoisted((x @ self.W_x.T + self.b, torch.exp(-self.tau * dt)))
 
     def advance(
@@ -114,7 +114,7 @@ class LinearDecayRNNCell(AbstractHoistedCell):
         self.tau.fill_(_INITIAL_RATE)
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the input's share and the drift, (*batch, N) each."""
+        """Return the input's share and the drift, ``(*batch, N)`` each."""
         return Hoisted((x @ self.W_x.T + self.b_1, self.b_2 - self.tau * dt))
 
     def advance(

@@ -109,7 +109,7 @@ class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw the GRU as torch does, w_d from |N(0, 0.1^2)| and w_i from |Glorot|; b_d = b_i = 0.
+        """Draw the GRU as torch does, w_d, w_i as sizes of N(0, 0.1^2), Glorot; b_d = b_i = 0.
 
         The code draws w_d with either sign. A negative rate is cut to 0, and then the state would
         not decay nor the rate learn from then on.

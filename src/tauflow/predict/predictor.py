@@ -71,7 +71,7 @@ class Predictor:
             delimiter: of the cells of a CSV file; by default that of the training.
 
         Returns:
-            Of a table a data frame of pandas; of a batch a tensor: classes, or 0 and 1 of a binary
+            Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
             task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing.
 
         Raises:

@@ -134,7 +134,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
 
     @property
     def state_size(self) -> int:
-        """Width of the state h: the states of all cells, layer by layer, forward first."""
+        """Width of the state h, the states of all cells, layer by layer, forward first."""
         return sum(cell.state_size for cell in self.each_cell)
 
     @property

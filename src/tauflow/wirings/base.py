@@ -78,7 +78,7 @@ class AbstractWiring(ABC):
     units: int
     """Number of neurons N."""
     output_size: int
-    """Number of output neurons: neurons 0 to ``output_size - 1``."""
+    """Number of output neurons, neurons 0 to ``output_size - 1``."""
 
     def __init_subclass__(cls) -> None:
         """Let the constructor say what is meant by names that other libraries use."""

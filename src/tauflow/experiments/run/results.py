@@ -80,12 +80,12 @@ class RunRecord:
 
     @property
     def key(self) -> str:
-        """What it is found again by: two rows of a table may have the same configuration."""
+        """What it is found again by, as two rows of a table may have the same configuration."""
         return f"{self.row} {self.config_hash}"
 
     @property
     def asked(self) -> int:
-        """Epochs that were to be run: more than :attr:`epochs` if the run diverged and stopped."""
+        """Epochs that were to be run, more than :attr:`epochs` if the run diverged and stopped."""
         return int(self.config["recipe"]["epochs"])
 
     @property

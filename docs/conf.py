@@ -1,0 +1,146 @@
+"""How the site is built, by ``make docs``: no network, every warning an error."""
+
+import re
+import sys
+from functools import cache
+from importlib import import_module
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.pycode import ModuleAnalyzer
+
+import tauflow
+
+project = "tauflow"
+author = "The tauflow developers"
+project_copyright = author
+release = tauflow.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+]
+exclude_patterns = ["_build", "gallery/[!R]*.md"]
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme = "pydata_sphinx_theme"
+html_title = "tauflow"
+html_theme_options = {
+    "logo": {"text": "tauflow"},
+    "navigation_with_keys": False,
+    "show_nav_level": 1,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 6,
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_copy_source = False
+html_show_sourcelink = False
+
+# Pages: every block of Python on them is run, and its output shown.
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_timeout = 120
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+nb_output_stderr = "show"
+
+# Reference: signatures and docstrings.
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autosummary_generate = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+nitpick_ignore = [  # named where types are checked only
+    ("py:class", name) for name in ("Axes", "Figure", "SubFigure", "DataFrame", "nx.DiGraph")
+]
+napoleon_custom_sections = [("Arguments of the sequence module", "params_style")]
+
+NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
+
+
+def read_page(app, docname, source):
+    """Make the blocks of Python of a page run, and the anchors of the gallery known.
+
+    On GitHub pages are read as they are. Those of docs/adding write files, which a test does.
+    """
+    text = re.sub(r'^<a id="(.*?)"></a>$', r"(\1)=", source[0], flags=re.MULTILINE)
+    if "/" not in docname and "\n```python\n" in text:
+        text = NOTEBOOK + text.replace("\n```python\n", "\n```{code-cell} python\n")
+    source[0] = text
+
+
+def resolve(app, env, node, contnode):
+    """Lead from the name of a thing to its place in the reference, wherever it is defined.
+
+    What is not in the reference, such as a private module, stays text if it exists.
+    """
+    target = node.get("reftarget", "")
+    tried = (_found(f"{place}.{target}".strip(".")) for place in _places(node))
+    found = next((thing for thing in tried if thing is not None), None)
+    tail = "." + target.rpartition(".")[2]
+    known = {name: entry for name, entry in env.get_domain("py").objects.items() if tail in name}
+    same = [n for n in known if n.endswith(tail) and (found is None or _found(n) is found)]
+    if not same:
+        return None if found is None else contnode
+    entry = known[min(same, key=len)]
+    uri = app.builder.get_relative_uri(node["refdoc"], entry.docname)
+    return nodes.reference("", "", contnode, refuri=f"{uri}#{entry.node_id}")
+
+
+def _places(node):
+    """Yield where a name on a page may be looked up: around what is described there, innermost."""
+    while node is not None:
+        if isinstance(node, addnodes.desc) and node[0].get("ids"):
+            thing = _found(name := node[0]["ids"][0])
+            yield name
+            if hasattr(thing, "cell_class"):
+                yield f"{thing.cell_class.__module__}.{thing.cell_class.__name__}"
+            yield getattr(thing, "__module__", "tauflow")
+        node = node.parent
+    yield from ("", "tauflow", "builtins", "torch")
+
+
+@cache
+def _found(name):
+    """Return what a dotted name means, or None."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing = import_module(".".join(parts[:cut]))
+            for part in parts[cut:]:
+                thing = getattr(thing, part)
+        except (ImportError, AttributeError):
+            continue
+        return thing
+    return None
+
+
+def describe_data(app, what, name, value, options, lines):
+    """Say of a constant what stands below its definition, in whatever module that is."""
+    if what != "data":
+        return
+    lines.clear()
+    tail = name.rpartition(".")[2]
+    for module in [m for n, m in sys.modules.items() if n.startswith("tauflow.")]:
+        if vars(module).get(tail) is value and not hasattr(module, "__path__"):
+            lines += ModuleAnalyzer.for_module(module.__name__).find_attr_docs().get(("", tail), [])
+            if lines:
+                return
+
+
+def setup(app):
+    """Connect what is above."""
+    app.connect("source-read", read_page)
+    app.connect("missing-reference", resolve)
+    app.connect("autodoc-process-docstring", describe_data)
