@@ -1,21 +1,23 @@
 """``python -m benchmarks NAME``: how fast it is, and whether kernels compute what they did."""
 
 import argparse
+import sys
+from importlib import import_module
 
-from . import cpu, deploy, fixed_points, frozen_kernels, gpu, growth, long, records, zoo
+from .bare import stand_in
 
+COMMANDS = (
+    *("cpu", "gpu", "growth", "long", "records", "zoo"),
+    *("fixed-points", "deploy", "frozen-kernels"),
+)
+
+stand_in()
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 commands = parser.add_subparsers(dest="command", required=True)
-cpu.add_arguments(commands.add_parser("cpu", help=cpu.__doc__))
-gpu.add_arguments(commands.add_parser("gpu", help=gpu.__doc__))
-growth.add_arguments(commands.add_parser("growth", help=growth.__doc__))
-long.add_arguments(commands.add_parser("long", help=long.__doc__))
-records.add_arguments(commands.add_parser("records", help=records.__doc__))
-zoo.add_arguments(commands.add_parser("zoo", help=zoo.__doc__))
-fixed_points.add_arguments(commands.add_parser("fixed-points", help=fixed_points.__doc__))
-deploy.add_arguments(commands.add_parser("deploy", help=deploy.__doc__))
-frozen_kernels.add_arguments(
-    commands.add_parser("frozen-kernels", help="whether kernels compute what they did before")
-)
+# One of them alone, if it was named, needs no more than its own imports.
+for name in [name for name in COMMANDS if name in sys.argv[1:2]] or COMMANDS:
+    module = import_module("." + name.replace("-", "_"), __package__)
+    summary = (module.__doc__ or "").partition("\n\n")[0].replace("%", "%%")
+    module.add_arguments(commands.add_parser(name, help=summary))
 arguments = parser.parse_args()
 arguments.run(arguments)

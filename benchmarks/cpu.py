@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -15,9 +14,7 @@ from tauflow.experiments.run.results import machine, versions
 
 from . import streaming
 from .roofline import Rates, cfc_limit, ltc_limit, measure_rates
-from .timing import Timing, interleaved
-
-Forward = Callable[[Tensor, Tensor], Tensor]
+from .timing import Forward, Timing, forward, interleaved, training_step
 
 LTC_SIZES = ((16, 32, 17, 32), (64, 32, 17, 32), (128, 64, 17, 64), (256, 64, 17, 128))
 CFC_SIZES = ((16, 32, 17, 32), (128, 64, 18, 64), (128, 64, 18, 128), (256, 84, 18, 256))
@@ -150,27 +147,6 @@ def check_parity(fused: Contender, reference: Contender, x: Tensor, dt: Tensor) 
     scale = max(tensor.abs().max().item() for tensor in found[1][1:])
     for ours_, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-4 * scale)
-
-
-def forward(module: nn.Module, call: Forward, x: Tensor, dt: Tensor) -> Callable[[], object]:
-    """Return a call of the forward pass alone."""
-
-    def job() -> Tensor:
-        with torch.no_grad():
-            return call(x, dt)
-
-    return job
-
-
-def training_step(module: nn.Module, call: Forward, x: Tensor, dt: Tensor) -> Callable[[], object]:
-    """Return a call of forward pass, loss and backward pass."""
-
-    def job() -> None:
-        for parameter in module.parameters():
-            parameter.grad = None
-        call(x, dt).square().mean().backward()
-
-    return job
 
 
 def row(

@@ -9,9 +9,10 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from torch import Tensor, nn
 import tauflow
 from tauflow.experiments.run.results import machine, versions
 
-from .cpu import forward, training_step
 from .device import (
     Ceilings,
     Work,
@@ -34,7 +34,7 @@ from .device import (
     peak_bytes,
     wait_for,
 )
-from .timing import Job, Timing, interleaved
+from .timing import Forward, Job, Timing, forward, interleaved, training_step
 
 SUBSTEPS = 6
 CONTENDERS = ("tauflow", "reference compiled", "ncps", "ncps CUDA graph", "torch LSTM")
@@ -42,8 +42,6 @@ KINDS = {"forward": forward, "training step": training_step}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PARITY_BOUNDS = {"float32": (1e-4, 1e-3), "bfloat16": (5e-2, 1e-1)}
 """Largest errors of values and gradients, in units of the largest entry, that may be timed."""
-
-Forward = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="start no new sizes after so many"
     )
-    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument(
+        "--results", "--out", type=Path, default=Path("results/benchmarks"), metavar="DIR"
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="parity and all comparisons in eight minutes, step by step; "
+        "a rehearsal where TRITON_INTERPRET=1 is set and there is no GPU",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure, print Markdown, and keep both numbers and text under ``--results``."""
+    if arguments.all:
+        from .hour import run_all  # which needs this module
+
+        return run_all(arguments)
     if not torch.cuda.is_available():
         raise SystemExit(
             "python -m benchmarks gpu needs a CUDA device, and torch sees none here. "
@@ -138,6 +148,8 @@ def gpu_facts() -> dict[str, str]:
     """Return what the device is and what drives it."""
     import triton
 
+    if not torch.cuda.is_available():
+        return {"GPU": "none, Triton's interpreter", "triton": triton.__version__}
     properties = torch.cuda.get_device_properties(0)
     return {
         "GPU": properties.name,
@@ -153,53 +165,91 @@ def measure(
     case: Case, ceilings: Ceilings, arguments: argparse.Namespace, device: str
 ) -> list[dict[str, Any]]:
     """Return one row for the forward pass and one for a training step."""
-    torch.manual_seed(0)
-    dtype = DTYPES[case.dtype]
-    x = torch.randn(case.batch, case.steps, case.inputs, device=device, dtype=dtype)
-    dt = (torch.rand(case.batch, case.steps, device=device) + 0.5).to(dtype)
-    modules = contenders(case, device)
+    x, dt = samples(case, device)
+    modules, missing = contenders(case, device)
     check_parity(case, modules["tauflow"], x[:8, :64], dt[:8, :64])
     rows = []
     for kind in KINDS:
-        timings, notes, firsts = {}, {}, {}
-        jobs = {}
-        for name, (module, call) in modules.items():
-            job = KINDS[kind](module, call, x, dt)
-            try:
-                jobs[name], firsts[name] = prepared(name, job, case, kind, arguments, device)
-            except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
-                notes[name] = str(error).splitlines()[0][:80]
-        slow = {name for name, first in firsts.items() if first[1] > arguments.patience}
-        quick = {name: job for name, job in jobs.items() if name not in slow}
-        timings = interleaved(quick, rounds=arguments.rounds, clock=clock_of(device))
-        timings |= {name: Timing(firsts[name][1], (firsts[name][1],)) for name in slow}
-        peaks = {name: peak_bytes(job, device) for name, job in jobs.items() if name not in slow}
-        rows.append(row(case, kind, timings, firsts, peaks, notes, ceilings))
+        found = compare(case, kind, modules, x, dt, arguments)
+        found["not_timed"] |= missing
+        rows.append(row(case, kind, found, ceilings))
     return rows
 
 
-def prepared(
-    name: str, job: Job, case: Case, kind: str, arguments: argparse.Namespace, device: str
-) -> tuple[Job, tuple[float, float]]:
-    """Return a job ready to be timed, and the seconds of its first and second call."""
-    if name == "ncps CUDA graph":
-        nodes = case.steps * (SUBSTEPS if case.model == "LTC" else 1) * 30
-        if nodes > arguments.nodes:
-            raise RuntimeError(f"a graph of some {nodes} nodes is not captured")
-        if device != "cuda":
-            raise RuntimeError("only a GPU captures graphs")
-    if case.model == "LTC" and name not in ("tauflow", "torch LSTM"):
-        refuse_what_does_not_fit(case, kind, device)
-    seconds = []
-    for _ in range(2):
-        started = time.perf_counter()
-        if name == "ncps CUDA graph" and not seconds:
-            job = captured(job)
-        else:
-            job()
-        wait_for(device)
-        seconds.append(time.perf_counter() - started)
-    return job, (seconds[0], seconds[1])
+def samples(case: Case, device: str) -> tuple[Tensor, Tensor]:
+    """Return inputs, (B, T, I), and gaps, (B, T)."""
+    torch.manual_seed(0)
+    x = torch.randn(case.batch, case.steps, case.inputs, device=device)
+    dt = torch.rand(case.batch, case.steps, device=device) + 0.5
+    return x.to(DTYPES[case.dtype]), dt.to(DTYPES[case.dtype])
+
+
+def compare(
+    case: Case,
+    kind: str,
+    modules: Mapping[str, tuple[nn.Module, Forward]],
+    x: Tensor,
+    dt: Tensor,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    """Time modules beside each other; return what :func:`timed` does."""
+
+    def start(name: str) -> Job:
+        if name == "ncps CUDA graph":
+            nodes = case.steps * (SUBSTEPS if case.model == "LTC" else 1) * 30
+            if nodes > arguments.nodes:
+                raise RuntimeError(f"a graph of some {nodes} nodes is not captured")
+            if device != "cuda":
+                raise RuntimeError("only a GPU captures graphs")
+        if case.model == "LTC" and name != "tauflow" and not name.startswith("torch "):
+            refuse_what_does_not_fit(case, kind, device)
+        job = KINDS[kind](*modules[name], x, dt)
+        return captured(job) if name == "ncps CUDA graph" else job
+
+    device = dt.device.type
+    return timed({name: partial(start, name) for name in modules}, arguments, device)
+
+
+def timed(
+    starts: Mapping[str, Callable[[], Job]], arguments: argparse.Namespace, device: str
+) -> dict[str, Any]:
+    """Time jobs, of which the first is what the others are compared with.
+
+    Args:
+        starts: names, and what prepares a job or raises why it cannot.
+        arguments: rounds, and the patience with slow jobs.
+        device: where they run.
+    """
+    jobs: dict[str, Job] = {}
+    firsts, seconds, notes = {}, {}, {}
+    for name, start in starts.items():
+        try:
+            started = time.perf_counter()
+            jobs[name] = start()
+            for taken in (firsts, seconds):
+                jobs[name]()
+                wait_for(device)
+                taken[name] = time.perf_counter() - started
+                started = time.perf_counter()
+        except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
+            notes[name] = (str(error).splitlines() or [repr(error)])[0][:80]
+            jobs.pop(name, None)
+    slow = {name for name in jobs if seconds[name] > arguments.patience}
+    quick = {name: job for name, job in jobs.items() if name not in slow}
+    timings = interleaved(quick, rounds=arguments.rounds, clock=clock_of(device))
+    timings = {
+        name: Timing(seconds[name], (seconds[name],)) if name in slow else timings[name]
+        for name in jobs
+    }
+    own = timings.get(next(iter(starts)))
+    return {
+        "ms": {name: timing.seconds * 1e3 for name, timing in timings.items()},
+        "rounds_ms": {n: [s * 1e3 for s in timing.rounds] for n, timing in timings.items()},
+        "ratio": {n: t.seconds / own.seconds for n, t in timings.items()} if own else {},
+        "first_call_s": {name: firsts[name] for name in jobs},
+        "peak_mb": {name: peak_bytes(job, device) / 1e6 for name, job in quick.items()},
+        "not_timed": notes,
+    }
 
 
 def refuse_what_does_not_fit(case: Case, kind: str, device: str) -> None:
@@ -211,37 +261,46 @@ def refuse_what_does_not_fit(case: Case, kind: str, device: str) -> None:
         raise RuntimeError(f"would keep {needed / 1e9:.0f} GB")
 
 
-def contenders(case: Case, device: str) -> dict[str, tuple[nn.Module, Forward]]:
-    """Return what is timed; ncps gets no times, which it takes for one sequence only."""
-    import ncps.torch
+def contenders(
+    case: Case, device: str, names: Sequence[str] = CONTENDERS
+) -> tuple[dict[str, tuple[nn.Module, Forward]], dict[str, str]]:
+    """Return what is timed, and what is not installed; ncps gets no times, which it takes for one
+    sequence only.
+    """
+    found, missing = {}, {}
+    for name in names:
+        try:
+            module = _built(name, case).to(device, DTYPES[case.dtype])
+        except ModuleNotFoundError as error:
+            missing[name] = f"{error.name} is not installed"
+            continue
+        takes_gaps = name == "tauflow" or name.startswith("reference")
+        found[name] = module, _with_gaps(module) if takes_gaps else _without(module)
+    return found, missing
 
-    def ours(backend: str) -> nn.Module:
-        torch.manual_seed(1)
+
+def _built(name: str, case: Case) -> nn.Module:
+    """Return a contender; those of the library have one another's weights."""
+    torch.manual_seed(1)
+    sizes, units = (case.inputs, case.neurons), {"backbone_units": case.neurons}
+    if name.startswith("torch "):
+        return getattr(nn, name.removeprefix("torch "))(*sizes, batch_first=True)
+    if name.startswith("ncps"):
+        import ncps.torch
+
         if case.model == "LTC":
-            return tauflow.LTC(case.inputs, case.neurons, substeps=SUBSTEPS, backend=backend)
-        units = {"backbone_units": case.neurons}
-        return tauflow.CfC(case.inputs, case.neurons, **units, backend=backend)
-
-    def theirs() -> nn.Module:
-        if case.model == "LTC":
-            return ncps.torch.LTC(case.inputs, case.neurons, ode_unfolds=SUBSTEPS)
-        units = {"backbone_units": case.neurons, "backbone_layers": 1}
-        return ncps.torch.CfC(case.inputs, case.neurons, **units)
-
-    reference = ours("reference")
-    # The step is compiled, not the loop: thousands of steps in one graph would compile for hours.
-    cell: Any = reference.cell
-    cell.step = torch.compile(cell.step)
-    lstm = nn.LSTM(case.inputs, case.neurons, batch_first=True)
-    found = dict(
-        zip(CONTENDERS, (ours("triton"), reference, theirs(), theirs(), lstm), strict=True)
-    )
-    calls = {}
-    for name, module in found.items():
-        module.to(device, DTYPES[case.dtype])
-        timed = name in ("tauflow", "reference compiled")
-        calls[name] = module, _with_gaps(module) if timed else _without(module)
-    return calls
+            return ncps.torch.LTC(*sizes, ode_unfolds=SUBSTEPS)
+        return ncps.torch.CfC(*sizes, **units, backbone_layers=1)
+    backend = "triton" if name == "tauflow" else "reference"
+    if case.model == "LTC":
+        module = tauflow.LTC(*sizes, substeps=SUBSTEPS, backend=backend)
+    else:
+        module = tauflow.CfC(*sizes, **units, backend=backend)
+    if name == "reference compiled":
+        # The step, not the loop: thousands of steps in one graph would compile for hours.
+        backend = "inductor" if torch.cuda.is_available() else "eager"
+        module.cell.step = torch.compile(module.cell.step, backend=backend)
+    return module
 
 
 def _with_gaps(module: nn.Module) -> Forward:
@@ -272,31 +331,18 @@ def check_parity(case: Case, fused: tuple[nn.Module, Forward], x: Tensor, dt: Te
             raise SystemExit(f"{case}: error {error:.1e} of tensor {position}; it is not timed.")
 
 
-def row(
-    case: Case,
-    kind: str,
-    timings: dict[str, Timing],
-    firsts: dict[str, tuple[float, float]],
-    peaks: dict[str, int],
-    notes: dict[str, str],
-    ceilings: Ceilings,
-) -> dict[str, Any]:
+def row(case: Case, kind: str, found: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
     """Return one line of the table as plain values."""
     work = case.work(kind == "training step")
-    own = timings["tauflow"].seconds
+    own = found["ms"]["tauflow"] / 1e3
     return {
         **asdict(case),
         "kind": kind,
-        "ms": {name: timing.seconds * 1e3 for name, timing in timings.items()},
-        "rounds_ms": {n: [s * 1e3 for s in timing.rounds] for n, timing in timings.items()},
-        "ratio": {name: timing.seconds / own for name, timing in timings.items()},
+        **found,
         "bytes_per_second": work.bytes / own,
         "flops_per_second": work.flops / own,
         "share_of_copy": work.bytes / own / ceilings.bytes,
         "share_of_product": work.flops / own / ceilings.flops,
-        "first_call_s": {name: first for name, (first, _) in firsts.items()},
-        "peak_mb": {name: peak / 1e6 for name, peak in peaks.items()},
-        "not_timed": notes,
     }
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ CELLS: dict[str, int] = {"ltc": 32, "cfc": 64, "gru": 64, "ode-lstm": 32, "gnode
 STEPS = (4096, 16384, 65536, 262144)
 BATCHES = (1, 4)
 TASKS = ("half-cheetah", "walker2d")
+CHUNKS = Chunks()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +57,9 @@ def run(arguments: argparse.Namespace) -> None:
             for batch in BATCHES:
                 for steps in arguments.steps:
                     x = sequences(stream, batch, steps).to(arguments.device)
-                    line = measure(network, module.to(arguments.device), x, arguments.rounds)
-                    lines.append(line)
-                    print(line, flush=True)
+                    found = measure(module.to(arguments.device), x, arguments.rounds)
+                    lines.append(line(network, x, found))
+                    print(lines[-1], flush=True)
     facts = {**machine(), **versions()}
     lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
     arguments.results.mkdir(parents=True, exist_ok=True)
@@ -96,37 +98,48 @@ def sequences(stream: Tensor, batch: int, steps: int) -> Tensor:
     return torch.stack([whole[s : s + steps] for s in list(starts)[:batch]])
 
 
-def measure(network: str, module: SequenceModule, x: Tensor, rounds: int) -> str:
-    """Return a line of the table."""
-    ways = {"loop": None, "chunks": Chunks(), "auto": "auto"}
+def measure(
+    module: SequenceModule, x: Tensor, rounds: int, chunks: Chunks = CHUNKS
+) -> dict[str, Any]:
+    """Time a module step by step, in chunks, and with what ``"auto"`` makes of it.
+
+    Returns:
+        Milliseconds of ``"forward"`` and ``"training"`` by way, ratios to the loop likewise, the
+        largest relative difference of outputs ``"y"`` and of a ``"gradient"``, and ``"how"`` the
+        sequence was cut.
+    """
+    ways = {"loop": None, "chunks": chunks, "auto": "auto"}
     for _ in range(3):  # the warm-up finds its length
         results = {way: _training(module, x, ways[way])() for way in ways}
-    error_y, error_g = (
+    errors = [
         max(
             _difference(a, b)
             for a, b in zip(results["chunks"][part], results["loop"][part], strict=True)
         )
         for part in (0, 1)
-    )
+    ]
+    found: dict[str, Any] = dict(zip(("y", "gradient"), errors, strict=True))
+    for kind, job in (("forward", _forward), ("training", _training)):
+        times = interleaved({w: job(module, x, p) for w, p in ways.items()}, rounds=rounds)
+        found[kind] = {way: time.seconds * 1e3 for way, time in times.items()}
+        found[f"{kind} ratio"] = {way: time.ratio(times["loop"]) for way, time in times.items()}
+    _training(module, x, chunks)()
     (report,) = module.parallel_report()
-    forward = interleaved({w: _forward(module, x, p) for w, p in ways.items()}, rounds=rounds)
-    training = interleaved({w: _training(module, x, p) for w, p in ways.items()}, rounds=rounds)
-    cells = []
-    for times in (forward, training):
-        loop, chunks, auto = (times[way] for way in ways)
-        cells += [f"{loop.seconds * 1e3:.3g}", f"{chunks.seconds * 1e3:.3g}"]
-        cells += [f"{chunks.ratio(loop):.2f}", f"{auto.ratio(loop):.2f}"]
-    _training(module, x, Chunks())()
-    (report,) = module.parallel_report()
-    how = f"{report.warm_up}, {report.sweeps} + {report.adjoint_sweeps}"
+    found["how"] = f"{report.warm_up}, {report.sweeps} + {report.adjoint_sweeps}"
     if report.sequential_from is not None:
-        how = f"sequential from step {report.sequential_from}"
-    batch, steps = x.shape[:2]
-    return (
-        f"| {network} | {batch} | {steps} | "
-        + " | ".join([*cells, f"{error_y:.1e}", f"{error_g:.1e}", how])
-        + " |"
-    )
+        found["how"] = f"sequential from step {report.sequential_from}"
+    return found
+
+
+def line(network: str, x: Tensor, found: dict[str, Any]) -> str:
+    """Return what was measured as a line of the table."""
+    cells: list[str] = []
+    for kind in ("forward", "training"):
+        times, ratios = found[kind], found[f"{kind} ratio"]
+        cells += [f"{times['loop']:.3g}", f"{times['chunks']:.3g}"]
+        cells += [f"{ratios['chunks']:.2f}", f"{ratios['auto']:.2f}"]
+    cells += [f"{found['y']:.1e}", f"{found['gradient']:.1e}", found["how"]]
+    return f"| {network} | {x.shape[0]} | {x.shape[1]} | " + " | ".join(cells) + " |"
 
 
 def _forward(

@@ -5,6 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor, nn
+
+Forward = Callable[[Tensor, Tensor], Tensor]
+"""Returns outputs, of inputs and gaps."""
 Job = Callable[[], object]
 Clock = Callable[[Job, int], float]
 """Returns the seconds that one call takes, from so many."""
@@ -64,3 +69,24 @@ def host_clock(job: Job, calls: int) -> float:
     for _ in range(calls):
         job()
     return (time.perf_counter() - started) / calls
+
+
+def forward(module: nn.Module, call: Forward, x: Tensor, dt: Tensor) -> Job:
+    """Return a call of the forward pass alone."""
+
+    def job() -> Tensor:
+        with torch.no_grad():
+            return call(x, dt)
+
+    return job
+
+
+def training_step(module: nn.Module, call: Forward, x: Tensor, dt: Tensor) -> Job:
+    """Return a call of forward pass, loss and backward pass."""
+
+    def job() -> None:
+        for parameter in module.parameters():
+            parameter.grad = None
+        call(x, dt).square().mean().backward()
+
+    return job
