@@ -11,7 +11,10 @@ ifneq ($(wildcard ../shared/data),)
 export TAUFLOW_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint types unit quick robustness docs install clean
+# The shell may forbid it, and then every child of the suite compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test full lint types unit quick robustness docs install clean
 
 demo: install
 	$(BIN)/tauflow run pendulum
@@ -30,12 +33,16 @@ types: install
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 TYPED_ROOMS := tests/conformance tests/unit/cells tests/unit/sequence tests/unit/solvers
 
-# Every test runs once; in the annotated rooms with the shapes and types of every call checked.
+# In the annotated rooms with the shapes and types of every call checked.
 unit: export OMP_NUM_THREADS := 1
 unit: install
-	$(PYTEST) -m "not typed"
-	$(PYTEST) -m typed $(TYPED_ROOMS) \
+	$(PYTEST) $(ALL) -m "not typed"
+	$(PYTEST) $(ALL) -m typed $(TYPED_ROOMS) \
 		--jaxtyping-packages=tauflow.cells,tauflow.solvers,tauflow.sequence,beartype.beartype
+
+# With all parameters and tries, of which `make test` takes a part where a part tells nearly as much.
+full: ALL := --full
+full: install lint types unit
 
 # For people at work: every test that is not slow, with few of its parameters; no lint, no types.
 quick: export OMP_NUM_THREADS := 1

@@ -1,6 +1,7 @@
 import os
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="make all tries of tests/robustness, and export every cell, not a few",
+        help="all tries of tests/robustness, and all parameters of tests marked `sampled`",
     )
     parser.addoption(
         "--quick", action="store_true", help="a sixteenth of the parameters of every test"
@@ -35,7 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that run with every annotated call checked."""
     if config.getoption("--quick"):
-        _keep_a_sixteenth(config, items)
+        _keep(config, items, lambda item: 16, slow=False)
+    elif not config.getoption("--full"):
+        _keep(config, items, _sampling)
     rooms = [Path(__file__).parents[1] / room for room in TYPED_ROOMS]
     if missing := [str(room) for room in rooms if not room.is_dir()]:
         raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
@@ -45,17 +48,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("typed")
 
 
-def _keep_a_sixteenth(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what is slow, and of every other test all but a few sets of parameters.
+def _sampling(item: pytest.Item) -> int:
+    """Return n, of a test of whose sets of parameters one in n is enough for everyday use."""
+    marker = item.get_closest_marker("sampled")
+    return marker.args[0] if marker else 1
+
+
+def _keep(
+    config: pytest.Config,
+    items: list[pytest.Item],
+    one_in: Callable[[pytest.Item], int],
+    *,
+    slow: bool = True,
+) -> None:
+    """Deselect of every test all but a few sets of parameters.
 
     Those kept are the first one and others by a digest of their names: the same ones every time.
     """
     kept, left, met = [], [], set()
     for item in items:
         function = item.nodeid.partition("[")[0]
-        few = function not in met or zlib.crc32(item.nodeid.encode()) % 16 == 0
+        few = function not in met or zlib.crc32(item.nodeid.encode()) % one_in(item) == 0
         met.add(function)
-        (kept if few and item.get_closest_marker("slow") is None else left).append(item)
+        keep = few and (slow or item.get_closest_marker("slow") is None)
+        (kept if keep else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 

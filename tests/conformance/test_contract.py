@@ -259,6 +259,7 @@ def test_vmap_over_inputs_and_over_parameters(name):
 
 
 @pytest.mark.untyped
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_in_one_graph(name):
     torch.compiler.reset()  # the tracer counts recompilations of shared code across tests

@@ -25,7 +25,7 @@ from tauflow.kernels import KernelCall
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytestmark = pytest.mark.parametrize("device", DEVICES)
+pytestmark = [pytest.mark.parametrize("device", DEVICES), pytest.mark.sampled(3)]
 
 HALF_BOUNDS = {
     (LTCCell, torch.bfloat16): (8e-3, 3e-2),

@@ -22,7 +22,7 @@ from tauflow.kernels.engine import run as engine
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytestmark = pytest.mark.parametrize("device", DEVICES)
+pytestmark = [pytest.mark.parametrize("device", DEVICES), pytest.mark.sampled(3)]
 
 MODULES = [
     pytest.param(tauflow.LTC, {"substeps": 2}, id="LTC"),

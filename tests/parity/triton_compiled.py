@@ -1,6 +1,7 @@
 """Compile Triton kernels for GPUs that need not be there, and write what they take, as JSON.
 
-Run as ``python triton_compiled.py <compute capability>``, in a process without TRITON_INTERPRET.
+Run as ``python triton_compiled.py <compute capability> [few]``, in a process without
+TRITON_INTERPRET.
 """
 
 import json
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -147,5 +149,10 @@ def compiled(kernel, launch, halves, bound, capability):
 
 if __name__ == "__main__":
     capability = int(sys.argv[1])
-    found = {name: compiled(*rest, capability) for name, *rest in cases(capability)}
+    chosen, kernels = [], Counter()
+    for case in cases(capability):
+        kernels[case[1]] += 1
+        if "few" not in sys.argv or kernels[case[1]] == 1:  # the first size of every kernel
+            chosen.append(case)
+    found = {name: compiled(*rest, capability) for name, *rest in chosen}
     sys.stdout.write(json.dumps(found))

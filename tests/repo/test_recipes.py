@@ -1,11 +1,14 @@
 """What docs/adding says is done as it says it, in a scratch copy of the repository."""
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from sources import ROOT, tracked_text_files
@@ -13,6 +16,13 @@ from sources import ROOT, tracked_text_files
 RECIPES = sorted((ROOT / "docs" / "adding").glob("*.md"))
 COPIED = ("src", "tests", "docs", "pyproject.toml", "Makefile")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Scratch(NamedTuple):
+    """A copy of the repository, and the program that runs commands in it."""
+
+    folder: Path
+    process: subprocess.Popen
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +34,34 @@ def scratch(tmp_path_factory):
         if name.parts[0] in COPIED and name.parts[:2] != ("docs", "gallery"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
-    return folder
+    own = {
+        "PYTHONPATH": str(folder / "src"),
+        "TAUFLOW_CACHE": str(folder),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half of a small session's time
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("warm_commands.py"))],
+        cwd=folder,
+        env={**os.environ, **own},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield Scratch(folder, process)
+        process.stdin.close()
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.stem)
 def test_the_recipe_does_what_it_says(recipe, scratch):
-    if recipe.stem == "kernel" and not (scratch / "src/tauflow/cells/leaky.py").exists():
+    if recipe.stem == "kernel" and not (scratch.folder / "src/tauflow/cells/leaky.py").exists():
         take_steps(recipe.with_stem("cell"), scratch, commands=False)
     take_steps(recipe, scratch, commands=True)
 
 
-def take_steps(recipe: Path, scratch: Path, *, commands: bool):
+def take_steps(recipe: Path, scratch: Scratch, *, commands: bool):
     blocks = BLOCK.findall(recipe.read_text(encoding="utf-8"))
     assert {"sh"} < {language for language, _ in blocks}
     for language, text in blocks:
@@ -44,7 +70,7 @@ def take_steps(recipe: Path, scratch: Path, *, commands: bool):
                 follow(command, scratch)
             continue
         first, _, rest = text.partition("\n")
-        path = scratch / first.removeprefix("# ")
+        path = scratch.folder / first.removeprefix("# ")
         if language == "diff":
             change(path, rest)
         else:
@@ -61,20 +87,8 @@ def change(path: Path, lines: str):
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def follow(command: str, scratch: Path):
-    words = {"python": f"{sys.executable} ", "tauflow": f"{sys.executable} -m tauflow "}
-    first, _, rest = command.partition(" ")
-    own = {
-        "PYTHONPATH": str(scratch / "src"),
-        "TAUFLOW_CACHE": str(scratch),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # half of a small session's time
-    }
-    run = subprocess.run(
-        words[first] + rest,
-        shell=True,
-        cwd=scratch,
-        env={**os.environ, **own},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, f"{command}\n{run.stdout[-3000:]}{run.stderr[-3000:]}"
+def follow(command: str, scratch: Scratch):
+    scratch.process.stdin.write(json.dumps(shlex.split(command)) + "\n")
+    scratch.process.stdin.flush()
+    status, printed = json.loads(scratch.process.stdout.readline())
+    assert status == 0, f"{command}\n{printed[-3000:]}"

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -50,10 +52,11 @@ def scheduler_class(name: str) -> type:
 _NOT_OPTIONS = ("self", "params", "optimizer", "lr", "last_epoch")
 
 
-def options_of(kind: type) -> dict[str, inspect.Parameter]:
+@cache  # a table with searches has thousands of recipes
+def options_of(kind: type) -> Mapping[str, inspect.Parameter]:
     """Return the options that an optimizer or a scheduler takes."""
     parameters = inspect.signature(kind).parameters
-    return {name: one for name, one in parameters.items() if name not in _NOT_OPTIONS}
+    return MappingProxyType({n: one for n, one in parameters.items() if n not in _NOT_OPTIONS})
 
 
 def check_options(role: str, kind: type, options: Mapping[str, Any], *, given: set[str]) -> None:

@@ -4,7 +4,7 @@ import csv
 import json
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class Small:
                 self.rows = list(csv.DictReader(file))
 
 
+_FOLDER = TemporaryDirectory(prefix="small-figures-")  # until the process ends
+
+
 @cache
 def small(name):
-    return Small(name, Path(mkdtemp(prefix=name)))
+    folder = Path(_FOLDER.name) / name
+    folder.mkdir()
+    return Small(name, folder)

@@ -25,7 +25,8 @@ from tauflow.figures import (
 )
 from tauflow.figures.make import _fewer_colours, _plain_log_axes, _rasterise_dense, markdown_table
 
-CHEAP = "gnode-figure-4"
+CHEAP = "cfc-figure-5"
+LINES = "gnode-figure-4"
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +91,8 @@ def test_a_palette_replaces_colours_only_where_nobody_sees_it(colours, mode):
 
 @pytest.mark.slow
 def test_the_lines_drawn_are_the_numbers_beside_them():
-    arrays = small(CHEAP).arrays
-    result = find_figure(CHEAP).compute(Job("small"))
+    arrays = small(LINES).arrays
+    result = find_figure(LINES).compute(Job("small"))
     lines = result.draw().axes[0].lines
     assert [line.get_label() for line in lines] == ["L = 2", "L = 3"]
     for line in lines:
@@ -149,7 +150,7 @@ def test_the_page_lists_all_figures(tmp_path):
 
 
 def test_the_record_says_how_to_repeat_it():
-    record = small(CHEAP).record
+    record = small(LINES).record
     assert record["settings"] == {"layers": [2, 3], "points": 3}
     assert set(record["versions"]) == {"python", "tauflow", "torch", "numpy", "matplotlib"}
     assert record["seconds"]["all"] >= record["seconds"]["drawing"] > 0

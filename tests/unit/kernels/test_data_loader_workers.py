@@ -7,14 +7,13 @@ import torch
 from samples_through_a_network import SamplesThroughANetwork
 from torch.utils.data import DataLoader
 
-METHODS = ["spawn", "fork"] if sys.platform == "linux" else ["spawn"]
+FORKED = [("fork", "ltc"), ("fork", "cfc")] if sys.platform == "linux" else []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ltc", "cfc"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "name"), [("spawn", "cfc"), *FORKED])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_workers_compute_what_the_parent_does(name, method):
+def test_workers_compute_what_the_parent_does(method, name):
     samples = SamplesThroughANetwork(name)
     expected = torch.stack([samples[i] for i in range(len(samples))])  # the pool has been used
     loader = DataLoader(samples, batch_size=2, num_workers=2, multiprocessing_context=method)
