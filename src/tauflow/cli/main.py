@@ -292,14 +292,22 @@ def report(
         list[Path] | None, typer.Argument(help="TOML files of tables of your own.")
     ] = None,
     results: Results = Path("results"),
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="First score trivial predictions, with the data.")
+    ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
+    from tauflow.experiments import list_experiments, load_experiment
     from tauflow.experiments.report.survey import survey
     from tauflow.experiments.report.survey_page import write_survey
+    from tauflow.experiments.report.trivial import BASELINES_FILE, score_trivial
 
     from .found import print_survey
-    from .output import print_reports
+    from .output import print_reports, say
 
+    if baselines:
+        known = map(load_experiment, [*list_experiments(), *(tables or ())])
+        score_trivial(known, results / BASELINES_FILE, say=say)
     found = survey(results, tables or ())
     print_survey(found)
     print_reports(write_survey(found, results))

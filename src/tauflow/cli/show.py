@@ -7,6 +7,7 @@ from typing import Any
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
 from tauflow.experiments.report.page import write_grid_reports
+from tauflow.experiments.report.trivial import BASELINES_FILE, read_trivial, trivial
 from tauflow.experiments.run.job import RECORD_FILE, Places
 from tauflow.experiments.run.reproduce import other_lengths
 from tauflow.experiments.run.task import REPORT_FILE
@@ -37,6 +38,8 @@ def show(what: str, *, epochs: int | None, places: Places) -> None:
     if what in list_experiments() or what.endswith(".toml"):
         grid = collect(load_experiment(what), epochs=epochs, results_dir=places.results, say=say)
         print_grid(grid)
+        for line in trivial(grid.experiment, read_trivial(places.results / BASELINES_FILE)):
+            say(line)
         for length in other_lengths(grid, places.results):
             say(f"There are runs of {length} epochs too: tauflow show {what} --epochs {length}")
         if grid.records:

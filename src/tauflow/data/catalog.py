@@ -1,7 +1,7 @@
 """Data sets by name."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,17 @@ def load_task(
     check_task(name, data)
     check_content(name, data, DATASETS[name].digests, changed_options(loader, options))
     return data
+
+
+def looks_ahead(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the inputs of a data set, loaded with these options, are made of later samples too.
+
+    Raises:
+        UnknownNameError: no such data set.
+    """
+    defaults = {key: p.default for key, p in inspect.signature(_LOADERS[name]).parameters.items()}
+    given = {**defaults, **options}
+    return any(given.get(key) == value for key, value in DATASETS[name].looks_ahead.items())
 
 
 def available(name: str, root: str | Path | None = None) -> bool:

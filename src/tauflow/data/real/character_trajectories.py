@@ -53,6 +53,7 @@ CHARACTER_TRAJECTORIES = DatasetCard(
         "96683b925e23f3e1c2225787912262edb052e0f9/data/"
     ),
     files=read_checksums("character_trajectories"),
+    looks_ahead={"fill": "spline"},
     notes=(
         "Features: time 0 to 181, then the velocity of the pen in x and y and the change of its "
         "force, each standardised with mean and deviation of the training part.",

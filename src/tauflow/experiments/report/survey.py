@@ -1,7 +1,7 @@
 """All results of a folder: for every table ours beside published, and how far apart they are."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tauflow.errors import DataNotFoundError
@@ -15,6 +15,7 @@ from tauflow.training.metrics import METRICS
 
 from . import table
 from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
+from .trivial import BASELINES_FILE, read_trivial, trivial
 
 BETTER, AGREES, WORSE = "better", "as published", "worse"
 UNFINISHED = "unfinished"
@@ -94,12 +95,14 @@ class TableSurvey:
         others: finished runs that belong to no row, or are longer than published beside some that
             are not.
         failures: runs that failed and have not been made good.
+        trivial: what predictions without learning score, a line for each part.
     """
 
     grid: Grid
     entries: tuple[RowSurvey, ...]
     others: int
     failures: tuple[RunRecord, ...]
+    trivial: tuple[str, ...] = ()
 
     @property
     def experiment(self) -> Experiment:
@@ -145,7 +148,8 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     Raises:
         DataNotFoundError: there is no such folder.
         SpecificationError: a remark is on a table or row that does not exist.
-        DataError: a line of a results file is not a run record.
+        DataError: a line of a results file is not a run record, or the file of trivial scores is
+            damaged.
     """
     if not results_dir.is_dir():
         raise DataNotFoundError(
@@ -156,6 +160,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     experiments = {experiment.name: experiment for experiment in known}
     remarks = read_remarks(results_dir / REMARKS_FILE)
     check_remarks(results_dir / REMARKS_FILE, remarks, experiments)
+    scored = read_trivial(results_dir / BASELINES_FILE)
     tables, warnings = [], []
     for path in sorted(results_dir.glob("*.jsonl")):
         if path.stem not in experiments:
@@ -165,7 +170,8 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
         warnings += [text.replace(str(path), path.name) for text in torn]
         if records:
             own = remarks.get(path.stem, {})
-            tables.append(_survey_table(experiments[path.stem], records, own))
+            one = _survey_table(experiments[path.stem], records, own)
+            tables.append(replace(one, trivial=tuple(trivial(one.experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
     return Survey(

@@ -30,7 +30,8 @@ LEGEND = (
     "published one, in published standard deviations; up to 2 of them count as published. Seeds "
     "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
     "the paper searched. Such a row is unfinished if it is worse, or if the paper says only how "
-    "good it does not get. In brackets after our time per epoch: the paper's, on its own machine."
+    "good it does not get. In brackets after our time per epoch: the paper's, on its own machine. "
+    f"{table.LOOKS_AHEAD}"
 )
 
 
@@ -145,6 +146,8 @@ def _markdown_table(one: TableSurvey) -> list[str]:
     lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
     lines += [f"{summary(one)}. {_caption(one)}", ""]
     lines += markdown_table(HEADERS, map(cells, one.measured), numbers)
+    for text in one.trivial:
+        lines += ["", text]
     said = [f"- **{name}**: {text}" for name, text in remarks(one)]
     said += [f"- {text}" for text in failures(one)]
     lines += ["", *said] if said else []
@@ -190,6 +193,7 @@ def _section(one: TableSurvey) -> dict[str, Any]:
         "rows": [(entry, cells(entry)) for entry in one.measured],
         "unmeasured": unmeasured(one),
         "caption": _caption(one),
+        "trivial": one.trivial,
         "pictures": [beside_published(one)] if one.measured else [],
         "curves": curves_of_parts((entry.row, entry.records) for entry in one.measured),
         "notes": notes(one),

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 
+from tauflow.cells.catalog import MODELS
+from tauflow.data import catalog
+from tauflow.data.catalog import DATASETS
 from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import READY, Published, Row
+from tauflow.models.registry import WHOLE_MODELS, entry_of
 
 FRACTIONS = frozenset({"accuracy", "binary_accuracy"})
 """Metrics that are shown in per cent."""
@@ -69,6 +73,10 @@ class Line:
 
 
 HEADERS = ("model", "published", "ours", "Δ / σ", "epochs", "time per run", "accepted")
+LOOKS_AHEAD = (
+    "'looks ahead': what the network makes of a sample depends on later ones too, by its inputs or "
+    "by itself; with a target at every step that is no forecast."
+)
 NUMBERS = range(1, 6)
 """Columns that hold numbers."""
 
@@ -220,8 +228,19 @@ def _verdict(row: Row, ours: float) -> str:
 
 
 def title(row: Row) -> str:
-    """Return the row's title with its part."""
-    return f"{row.title}, {row.part.name}" if row.part.name else row.title
+    """Return the row's title with its part, and whether it looks ahead."""
+    name = f"{row.title}, {row.part.name}" if row.part.name else row.title
+    return f"{name} (looks ahead)" if looks_ahead(row) else name
+
+
+def looks_ahead(row: Row) -> bool:
+    """Whether a row's inputs, or its network, make use of later samples than a step's own."""
+    data, model = row.part.dataset, row.model
+    if data in DATASETS and catalog.looks_ahead(data, row.part.options):
+        return True
+    if model is None or not (model.cell in MODELS or model.cell in WHOLE_MODELS):
+        return False
+    return entry_of(model.cell).looks_ahead(model.options)
 
 
 def lines(grid: Grid) -> list[Line]:
@@ -256,4 +275,4 @@ def caption(grid: Grid) -> str:
         f"Test {_measured(grid)}: mean ± standard deviation (runs). "
         f"Our deviation is the {kind}'s (ddof {ddof}). "
         "Δ / σ is our mean minus the published one, in published deviations."
-    )
+    ) + f" {LOOKS_AHEAD}" * any(map(looks_ahead, grid.experiment.rows))

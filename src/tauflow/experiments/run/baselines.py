@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.training.metrics import evaluate
 
 
@@ -13,7 +13,9 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
     ``seasonal naive``, if the season is known: it is as it was a season ago.
-    ``training mean``: the mean target of the training part; for classes, ``most frequent class``.
+    ``training mean``: the mean target of the training part; for classes, ``most frequent class``;
+    for an F1 score ``always the positive class``, for an area under a ROC curve, which no constant
+    brings above a half, ``the same for all``.
 
     Args:
         data: the data set.
@@ -29,7 +31,7 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
 
     if card.task == "regress":
         mean = _mean_target(data.train, per_step=card.per_step)
-        found = [("training mean", score(_Constant(mean, per_step=card.per_step)))]
+        found = [("training mean", score(_Constant(mean, card)))]
         size = card.target_size // (card.horizon or 1)
         if card.forecast:
             found.insert(0, ("persistence", score(_Persistence(size, card.horizon))))
@@ -37,23 +39,65 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
             naive = _Persistence(size, card.horizon, card.season)
             found.insert(1, ("seasonal naive", score(naive)))
         return found
+    if card.task == "classify" and metric == "f1":
+        return [("always the positive class", score(_Constant(torch.tensor([0.0, 1.0]), card)))]
+    if card.task == "classify" and metric == "auroc":
+        return [("the same for all", score(_Constant(torch.zeros(2), card)))]
     if card.task == "classify" and metric == "accuracy":
         common = torch.zeros(card.target_size)
         common[_most_frequent(data.train, card.target_size)] = 1.0
-        return [("most frequent class", score(_Constant(common, per_step=card.per_step)))]
+        return [("most frequent class", score(_Constant(common, card)))]
     if card.task == "binary" and not card.per_step:
         mean = _mean_target(data.train, per_step=False)
         side = torch.where(mean > 0.5, 1.0, -1.0)
-        return [("most frequent class", score(_Constant(side, per_step=False)))]
+        return [("most frequent class", score(_Constant(side, card)))]
     return []
+
+
+def of_the_next_unit(data: TaskData, metric: str) -> list[tuple[str, float]]:
+    """Score what needs no learning either, where every target is one unit of time ahead.
+
+    ``the last change again``: the inputs go on as they did since the sample before. Where gaps
+    differ, also what a network would reach that is shown the next input in its place: ``next
+    input, looks ahead``, and that with a straight line from the present one to it,
+    ``interpolation, looks ahead``. At the last step, which has no next input, both stay as they
+    are.
+
+    Args:
+        data: a forecast with a target at every step.
+        metric: a name in :data:`tauflow.training.METRICS`.
+    """
+    size, kinds = data.card.target_size, ["the last change again"]
+    if data.test.dt is not None and bool((data.test.dt != 1).any()):
+        kinds += ["next input, looks ahead", "interpolation, looks ahead"]
+    return [(kind, evaluate(_Along(kind, size), data.test, metric=metric)) for kind in kinds]
+
+
+class _Along(nn.Module):
+    """Predicts along a straight line of the first inputs; see :func:`of_the_next_unit`."""
+
+    def __init__(self, kind: str, size: int) -> None:
+        super().__init__()
+        self.kind, self.size = kind, size
+
+    def forward(self, x: Tensor, *, dt: Tensor | None, **_: Tensor | None) -> tuple[Tensor, None]:
+        x = x[..., : self.size]
+        gap = torch.ones_like(x[..., :1]) if dt is None else dt.reshape(*x.shape[:2], 1)
+        slope = x.diff(dim=1) / gap[:, 1:]
+        still = torch.zeros_like(x[:, :1])
+        if self.kind == "the last change again":
+            return x + torch.cat([still, slope], dim=1), None
+        if self.kind == "interpolation, looks ahead":
+            return x + torch.cat([slope, still], dim=1), None
+        return torch.cat([x[:, 1:], x[:, -1:]], dim=1), None
 
 
 class _Constant(nn.Module):
     """Predicts the same values, (O,), whatever it is given."""
 
-    def __init__(self, values: Tensor, *, per_step: bool) -> None:
+    def __init__(self, values: Tensor, card: DatasetCard) -> None:
         super().__init__()
-        self.values, self.axes = values, 2 if per_step else 1
+        self.values, self.axes = values, 2 if card.per_step else 1
 
     def forward(self, x: Tensor, **_: Tensor | None) -> tuple[Tensor, None]:
         return self.values.expand(*x.shape[: self.axes], -1), None

@@ -8,7 +8,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
 from tauflow.experiments.report.samples import sample
-from tauflow.experiments.run.baselines import baselines
+from tauflow.experiments.run.baselines import baselines, of_the_next_unit
 from tauflow.models.sequence_model import SequenceModel
 from tauflow.sequence import GRU
 
@@ -61,6 +61,32 @@ def test_the_most_frequent_class_is_counted_where_there_is_a_target():
     batch = SequenceBatch(x, torch.tensor([[1, 0, 0], [1, 0, 0]]), y_mask=known)
     found = baselines(data(batch, batch, task="classify", target_size=2), "accuracy")
     assert found == [("most frequent class", pytest.approx(2 / 3))]
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "score"),
+    [("f1", "always the positive class", 2 / 3), ("auroc", "the same for all", 0.5)],
+)
+def test_scores_of_two_classes_have_a_level_of_their_own(metric, name, score):
+    batch = SequenceBatch(torch.zeros(4, 2, 2), torch.tensor([1, 0, 0, 1]))
+    changes = {"task": "classify", "target_size": 2, "per_step": False}
+    assert baselines(data(batch, batch, **changes), metric) == [(name, pytest.approx(score))]
+
+
+def test_what_goes_on_straight_is_exact_on_a_line_and_looking_ahead_is_told():
+    """x = t and y = t + 1, at times 0, 1, 3: the line is known from the second sample on."""
+    t = torch.tensor([[0.0, 1.0, 3.0]])
+    x = torch.stack((t, torch.zeros(1, 3)), dim=-1)
+    batch = SequenceBatch(x, t.unsqueeze(-1) + 1, dt=torch.tensor([[1.0, 1.0, 2.0]]))
+    found = of_the_next_unit(data(batch, batch, forecast=True), "mse")
+    assert found == [
+        ("the last change again", pytest.approx(1 / 3)),
+        ("next input, looks ahead", pytest.approx((0 + 1 + 1) / 3)),
+        ("interpolation, looks ahead", pytest.approx(1 / 3)),
+    ]
+    even = SequenceBatch(x, t.unsqueeze(-1) + 1)
+    named = dict(of_the_next_unit(data(even, even, forecast=True), "mse"))
+    assert named == {"the last change again": pytest.approx((1 + 0 + 1) / 3)}
 
 
 def test_samples_show_a_gap_where_the_truth_is_not_known():

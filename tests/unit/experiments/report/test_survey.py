@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 from tiny_experiment import TINY, tiny
 
-from tauflow.errors import DataNotFoundError, SpecificationError
+from tauflow.errors import DataError, DataNotFoundError, SpecificationError
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
+from tauflow.experiments.report.table import looks_ahead, title
+from tauflow.experiments.report.trivial import (
+    BASELINES_FILE,
+    read_trivial,
+    score_trivial,
+    trivial,
+)
 from tauflow.experiments.run import results
 from tauflow.experiments.run.job import identity, job_of
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.spec.grid import setting_of
-from tauflow.experiments.spec.load import tomllib  # Python 3.10 has it under another name
+from tauflow.experiments.spec.load import (  # Python 3.10 has it under another name
+    load_experiment,
+    tomllib,
+)
 from tauflow.experiments.spec.parse import experiment_from_dict
 
 ROOT = Path(__file__).parents[4]
@@ -306,6 +316,52 @@ def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, survey
     assert found.documents == ("benchmarks/speed.md",)
     assert "Not run: Elman <b> 0.700." in text
     assert "Not implemented yet: Model of the future 0.100." in text
+
+
+def test_what_needs_no_learning_stands_below_the_table(folder, surveyed):
+    add(folder)
+    assert "Without learning" not in survey_markdown(surveyed())
+    said = []
+    score_trivial([tiny()], folder / BASELINES_FILE, say=said.append)
+    (line,) = trivial(tiny(), read_trivial(folder / BASELINES_FILE))
+    assert re.fullmatch(
+        r"Without learning: persistence [\d.]+; training mean [\d.]+; the last change again [\d.]+"
+        r"; next input, looks ahead [\d.]+; interpolation, looks ahead [\d.]+\.",
+        line,
+    )
+    found = surveyed()
+    assert line in survey_markdown(found)
+    assert line in survey_page(found)
+    assert len(said) == 1
+    score_trivial([tiny()], folder / BASELINES_FILE, say=said.append)  # it is there already
+    assert len(said) == 1
+
+
+def test_a_damaged_file_of_trivial_scores_is_named(folder, surveyed):
+    add(folder)
+    for text in ("{", "[1]", '[{"dataset": "x"}]', '[{"dataset": 1, "options": {}, "metric": 1}]'):
+        (folder / BASELINES_FILE).write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=r"baselines\.json holds no scores .*--baselines"):
+            surveyed()
+
+
+def test_rows_that_look_ahead_say_so():
+    spline, kept = (
+        [row for row in load_experiment("gnode-table-5").rows if row.part.name == part]
+        for part in ("", "kept")
+    )
+    assert all("(looks ahead)" in title(row) for row in spline)
+    assert not any("(looks ahead)" in title(row) for row in kept)
+    by_default = load_experiment("gnode-table-4")  # splines are its data set's default
+    assert all(looks_ahead(row) for row in by_default.rows)
+    by_model = {row.name: looks_ahead(row) for row in load_experiment("cfc-table-5").rows}
+    assert by_model["latent-ode-ode/observed"]
+    assert by_model["seft/observed"]
+    assert not by_model["cfc"]
+    both_ways = TINY.replace('cell = "gru"', 'cell = "gru", bidirectional = true')
+    (row, *_) = experiment_from_dict(tomllib.loads(both_ways), "tiny").rows
+    assert looks_ahead(row)
+    assert not looks_ahead(tiny().rows[0])
 
 
 def test_the_same_results_give_the_same_bytes_and_need_nothing_else(folder, surveyed):

@@ -1,0 +1,107 @@
+"""What predictions without learning score on the data of published tables, kept with the results.
+
+Scoring them needs the data, showing them a small file only: ``baselines.json``, a list with an
+entry for every data set, set of options and metric.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tauflow.data.catalog import DATASETS, available
+from tauflow.errors import DataError
+from tauflow.experiments.run.baselines import baselines, of_the_next_unit
+from tauflow.experiments.run.job import load_part
+from tauflow.experiments.run.schedule import Say, say_nothing
+from tauflow.experiments.spec.experiment import Experiment, Row
+from tauflow.plain_json import read_json
+from tauflow.tensorfile import write_atomically
+
+from .table import show_number
+
+BASELINES_FILE = "baselines.json"
+
+Key = tuple[str, str, str]
+"""Data set, options of its loader as JSON, metric."""
+Scores = Mapping[str, float]
+
+
+def _key(row: Row) -> Key:
+    return row.part.dataset, json.dumps(dict(row.part.options), sort_keys=True), row.metric
+
+
+def read_trivial(path: Path) -> dict[Key, Scores]:
+    """Read what was scored; nothing if there is no such file.
+
+    Raises:
+        DataError: the file holds something else.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        return {
+            (one["dataset"], json.dumps(one["options"], sort_keys=True), one["metric"]): {
+                str(name): float(score) for name, score in one["scores"].items()
+            }
+            for one in read_json(path.read_bytes())
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{path} holds no scores of trivial predictions ({error}). Remove it, and write it "
+            "anew with 'tauflow report --baselines'."
+        ) from error
+
+
+def score_trivial(
+    experiments: Iterable[Experiment],
+    path: Path,
+    *,
+    data: Path | None = None,
+    say: Say = say_nothing,
+) -> None:
+    """Score trivial predictions on the test parts of tables, and keep them; what is there stays.
+
+    Args:
+        experiments: the tables.
+        path: the file.
+        data: folder of the data files.
+        say: is told what is scored, and for which data sets the files are missing.
+
+    Raises:
+        DataError: the file, or one of a data set, holds something else.
+    """
+    found = read_trivial(path)
+    rows = {_key(row): row for one in experiments for row in one.rows if row.metric}
+    for key, row in sorted(rows.items()):
+        name = row.part.dataset
+        if key in found or name not in DATASETS:
+            continue
+        if not available(name, data):
+            say(f"{name}: not here, see 'tauflow data get {name}'.")
+            continue
+        loaded = load_part(row.part, data)
+        scores = dict(baselines(loaded, row.metric))
+        if loaded.card.forecast and loaded.card.per_step:
+            scores |= of_the_next_unit(loaded, row.metric)
+        say(f"{name} {dict(row.part.options) or ''}: {told(scores, row.metric)}.")
+        found[key] = scores
+        entries = [
+            {"dataset": dataset, "options": json.loads(options), "metric": metric, "scores": values}
+            for (dataset, options, metric), values in sorted(found.items())
+        ]
+        write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
+
+
+def trivial(experiment: Experiment, scored: Mapping[Key, Scores]) -> list[str]:
+    """Return a line for each part of a table that was scored, in the table's order."""
+    lines = {}
+    for row in experiment.rows:
+        if scores := scored.get(_key(row)):
+            part = f" ({row.part.name})" if row.part.name else ""
+            lines[row.part.name] = f"Without learning{part}: {told(scores, row.metric)}."
+    return list(lines.values())
+
+
+def told(scores: Scores, metric: str) -> str:
+    """Return names and scores as words."""
+    return "; ".join(f"{name} {show_number(score, metric)}" for name, score in scores.items())
