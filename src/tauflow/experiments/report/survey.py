@@ -1,12 +1,13 @@
 """All results of a folder: for every table ours beside published, and how far apart they are."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tauflow.errors import DataNotFoundError
-from tauflow.experiments.run import results
-from tauflow.experiments.run.reproduce import Grid, is_of
+from tauflow.experiments.run.belonging import is_of, known
+from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import DONE, FAILED, RunRecord
 from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Experiment, Published, Row
@@ -156,22 +157,24 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
             f"there is no folder of results {str(results_dir)!r}. Run a table first, such as "
             "'tauflow reproduce ltc-table-6', or name the folder with --results."
         )
-    known = [load_experiment(name) for name in [*list_experiments(), *extra]]
-    experiments = {experiment.name: experiment for experiment in known}
+    every = [load_experiment(name) for name in [*list_experiments(), *extra]]
+    experiments = {experiment.name: experiment for experiment in every}
     remarks = read_remarks(results_dir / REMARKS_FILE)
     check_remarks(results_dir / REMARKS_FILE, remarks, experiments)
     scored = read_trivial(results_dir / BASELINES_FILE)
-    tables, warnings = [], []
-    for path in sorted(results_dir.glob("*.jsonl")):
-        if path.stem not in experiments:
-            warnings.append(f"{path.name} belongs to no table that is known; it is left out.")
-            continue
-        records, torn = results.read(path)
-        warnings += [text.replace(str(path), path.name) for text in torn]
+    warnings = [
+        f"{path.name} belongs to no table that is known; it is left out."
+        for path in sorted(results_dir.glob("*.jsonl"))
+        if path.stem not in experiments
+    ]
+    tables = []
+    for name, experiment in sorted(experiments.items()):
+        records, torn = known(experiment, results_dir)
+        warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
         if records:
-            own = remarks.get(path.stem, {})
-            one = _survey_table(experiments[path.stem], records, own)
-            tables.append(replace(one, trivial=tuple(trivial(one.experiment, scored))))
+            said = [remarks.get(table, {}) for table in (*experiment.runs_of, name)]
+            one = _survey_table(experiment, records, {k: v for d in said for k, v in d.items()})
+            tables.append(replace(one, trivial=tuple(trivial(experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
     return Survey(

@@ -50,7 +50,8 @@ def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
 def facts(found: Survey) -> list[tuple[str, str]]:
     """Return a few numbers to begin with, each after its name."""
     tables = found.tables
-    records = [record for one in tables for record in _records(one)]
+    every = [record for one in tables for record in _records(one)]
+    records = {(r.config_hash, r.started): r for r in every}.values()  # tables have some in common
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
     return [
@@ -120,6 +121,11 @@ def notes(one: TableSurvey) -> list[str]:
         if entry.line.note:
             rows.setdefault(entry.line.note, []).append(entry.line.model)
     own = [f"{', '.join(names)}: {note}" for note, names in rows.items()]
+    origins: dict[str, list[str]] = {}
+    for entry in one.entries:
+        for origin in sorted({r.experiment for r in entry.records} - {one.experiment.name}):
+            origins.setdefault(origin, []).append(entry.line.model)
+    own += [f"{', '.join(names)}: runs made for {table}." for table, names in origins.items()]
     left_out = f"{one.others} further runs, of other settings or longer, are not shown."
     return [*one.experiment.notes, *own, *([left_out] if one.others else [])]
 

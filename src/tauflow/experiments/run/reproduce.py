@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tauflow.checks import at_least
-from tauflow.experiments.spec.experiment import READY, Experiment, Row, Setting
+from tauflow.experiments.spec.experiment import Experiment, Row, Setting
 
 from . import results
+from .belonging import in_common, is_of, known
 from .job import Job, Places, job_of
 from .results import DONE, RunRecord
 from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
@@ -127,10 +128,15 @@ def reproduce(
         for job in search_jobs(experiment, row)
         or [job_of(experiment, row, seed) for seed in range(count)]
     ]
-    outcome = run_jobs(first, effort)
+    elsewhere = {record.key: record.experiment for record in in_common(experiment, results_dir)}
+    shared = [job.key for job in first if job.key in elsewhere]
+    if shared:
+        names = ", ".join(sorted({elsewhere[key] for key in shared}))
+        say(f"{len(shared)} of {len(first)} runs are there already: they were made for {names}")
+    outcome = run_jobs([job for job in first if job.key not in elsewhere], effort)
     later, waiting = _repetitions(experiment, searching, count, path, outcome)
     outcome = outcome.then(run_jobs(later, effort, advance=not outcome.ran), waiting)
-    return Grid(experiment, _belonging(experiment, path), outcome)
+    return Grid(experiment, _belonging(experiment, results_dir), outcome)
 
 
 def _repetitions(
@@ -174,43 +180,25 @@ def collect(
         say: is told of every line that cannot be read.
     """
     experiment = experiment.cut(epochs)
-    path = Places(results_dir).of(experiment.name)
-    finished(path, say)
-    return Grid(experiment, _belonging(experiment, path))
+    finished(Places(results_dir).of(experiment.name), say)
+    return Grid(experiment, _belonging(experiment, results_dir))
 
 
 def other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
     """Return to how many epochs other runs of the table were cut, that a grid does not hold."""
     held = {record.key for record in grid.records}
-    known = finished(Places(results_dir).of(grid.experiment.name))
+    records, _ = known(grid.experiment, results_dir)
     others = {
         record.epochs
-        for record in known.values()
-        if record.epochs and record.key not in held
+        for record in records
+        if record.status == DONE and record.epochs and record.key not in held
         if is_of(grid.experiment.cut(record.epochs), record)
     }
     return tuple(sorted(others))
 
 
-def _belonging(experiment: Experiment, path: Path) -> tuple[RunRecord, ...]:
+def _belonging(experiment: Experiment, results_dir: Path) -> tuple[RunRecord, ...]:
     """Return the finished runs whose configuration is that of a row today, whatever the seed."""
-    found, _ = results.read(path)
+    found, _ = known(experiment, results_dir)
     kept = {r.key: r for r in found if r.status == DONE and is_of(experiment, r)}
     return tuple(kept.values())
-
-
-def is_of(experiment: Experiment, record: RunRecord) -> bool:
-    """Whether a run has the settings of a row today, or one of those that the row searches.
-
-    Args:
-        experiment: the table, cut to the epochs that the run was to have.
-        record: a run.
-    """
-    row = {row.name: row for row in experiment.rows if row.status == READY}.get(record.row)
-    if row is None:
-        return False
-    settings = row.search or (None,)
-    jobs = [job_of(experiment, row, record.seed, setting) for setting in settings]
-    if row.search_part is not None:
-        jobs += search_jobs(experiment, row)
-    return any(record.config_hash == job.hash for job in jobs)

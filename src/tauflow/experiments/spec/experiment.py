@@ -163,6 +163,8 @@ class Experiment:
         rows: every published row.
         notes: conflicts between sources and the choices made.
         command: what computes the numbers, if they do not come from training.
+        runs_of: names of tables some of whose rows train the same as some of this one: their runs
+            count here too.
         epochs: to how many every run is cut; ``None`` for the recipes' own.
     """
 
@@ -174,6 +176,7 @@ class Experiment:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     command: str | None = None
+    runs_of: tuple[str, ...] = ()
     epochs: int | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> "Experiment":

@@ -19,7 +19,7 @@ Table = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *("dataset", "part", "published", "model", "recipe", "recipes", "search", "row"),
+    *("runs_of", "dataset", "part", "published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
@@ -41,11 +41,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("untrained", "figure", "numbers_of", "like"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
-    **dict.fromkeys(("row", "part", "parts", "notes"), (list,)),
+    **dict.fromkeys(("row", "part", "parts", "notes", "runs_of"), (list,)),
 }
 _ITEMS: dict[str, type] = {
     **dict.fromkeys(("row", "part", "at", "recipes", "sweep", "search"), dict),
-    **dict.fromkeys(("parts", "notes"), str),
+    **dict.fromkeys(("parts", "notes", "runs_of"), str),
 }
 """What the lists and tables of these names hold; of a search also ``options`` of the data."""
 _LARGEST = 1e100
@@ -104,6 +104,7 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
         rows=tuple(rows),
         notes=tuple(table.get("notes", ())),
         command=table.get("command"),
+        runs_of=tuple(table.get("runs_of", ())),
     )
 
 
