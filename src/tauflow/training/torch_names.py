@@ -52,9 +52,13 @@ def scheduler_class(name: str) -> type:
 _NOT_OPTIONS = ("self", "params", "optimizer", "lr", "last_epoch")
 
 
-@cache  # a table with searches has thousands of recipes
 def options_of(kind: Any) -> Mapping[str, inspect.Parameter]:
     """Return the options that the class of an optimizer or a scheduler takes."""
+    return _options_of(kind)
+
+
+@cache  # a table with searches has thousands of recipes
+def _options_of(kind: type) -> Mapping[str, inspect.Parameter]:
     parameters = inspect.signature(kind).parameters
     return MappingProxyType({n: one for n, one in parameters.items() if n not in _NOT_OPTIONS})
 
