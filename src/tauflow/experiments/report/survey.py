@@ -126,17 +126,22 @@ class Survey:
 
     Args:
         tables: those with results, by name.
-        without: names of tables that have none.
+        unmeasured: those that are trained and have none, by name.
         computed: names of tables whose numbers come from an analysis, not from training.
         documents: other Markdown files below the folder, relative to it.
         warnings: what could not be read or shown.
     """
 
     tables: tuple[TableSurvey, ...]
-    without: tuple[str, ...]
+    unmeasured: tuple[Experiment, ...]
     computed: tuple[str, ...]
     documents: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Names of the tables that have no results."""
+        return tuple(one.name for one in self.unmeasured)
 
 
 def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
@@ -179,7 +184,9 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     computed = {name for name, one in experiments.items() if one.command is not None}
     return Survey(
         tables=tuple(tables),
-        without=tuple(sorted(experiments.keys() - found - computed)),
+        unmeasured=tuple(
+            one for name, one in sorted(experiments.items()) if name not in found | computed
+        ),
         computed=tuple(sorted(computed)),
         documents=_documents(results_dir, experiments),
         warnings=tuple(warnings),

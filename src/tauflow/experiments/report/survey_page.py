@@ -10,7 +10,8 @@ from tauflow.plain_text import markdown_table
 from . import table
 from .document import environment_of, measured_with, render, write
 from .pictures import curves_of_parts
-from .survey import AGREES, BETTER, REPORT, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
+from .survey import REPORT, RowSurvey, Survey, TableSurvey
+from .survey_front import JUDGEMENTS, fronts, records_of
 from .survey_pictures import beside_published, deviations
 
 PAGE = "report.html"
@@ -20,7 +21,6 @@ HEADERS = (
 )
 TEXTS = (0, 4)
 """Columns that hold words; the others hold numbers."""
-JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
 _FEWER = " †"
 _SEARCHING = " ‡"
 TITLE = "Published tables, measured again"
@@ -50,8 +50,7 @@ def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
 def facts(found: Survey) -> list[tuple[str, str]]:
     """Return a few numbers to begin with, each after its name."""
     tables = found.tables
-    every = [record for one in tables for record in _records(one)]
-    records = {(r.config_hash, r.started): r for r in every}.values()  # tables have some in common
+    records = records_of(tables)
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
     return [
@@ -138,6 +137,9 @@ def survey_markdown(found: Survey) -> str:
         lines += [f"- tables without results: {', '.join(found.without)}"]
     if found.computed:
         lines += [f"- {COMPUTED}: {', '.join(found.computed)}"]
+    for front in fronts(found):
+        lines += ["", f"## {front.title}", ""]
+        lines += [*markdown_table(front.headers, front.rows, front.numbers), "", front.caption]
     for one in found.tables:
         lines += ["", *_markdown_table(one)]
     if found.documents:
@@ -181,6 +183,7 @@ def survey_page(found: Survey) -> str:
         headers=HEADERS,
         texts=TEXTS,
         tiles=facts(found),
+        fronts=fronts(found),
         overview=deviations(found.tables),
         sections=[_section(one) for one in found.tables],
         computed=COMPUTED,

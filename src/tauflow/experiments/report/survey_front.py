@@ -1,0 +1,130 @@
+"""What a report on all results begins with: how each paper stands, and which model to take."""
+
+import re
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.run.timespan import duration
+from tauflow.experiments.spec.experiment import Experiment, Row
+from tauflow.training.metrics import METRICS
+
+from . import table
+from .survey import AGREES, BETTER, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
+
+JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
+_PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
+
+
+class Front(NamedTuple):
+    """A small table of the first screen."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    words: int
+    caption: str
+
+    @property
+    def numbers(self) -> range:
+        """Positions of the columns that hold numbers; words come first."""
+        return range(self.words, len(self.headers))
+
+
+def records_of(tables: Iterable[TableSurvey]) -> list[RunRecord]:
+    """Return every run that is shown, once: tables have some in common."""
+    shown = [r for one in tables for entry in one.measured for r in entry.records]
+    return list({(r.config_hash, r.started): r for r in shown}.values())
+
+
+def fronts(found: Survey) -> list[Front]:
+    """Return the tables of the first screen; without any results there are none."""
+    return [by_paper(found), by_task(found)] if found.tables else []
+
+
+def by_paper(found: Survey) -> Front:
+    """Return how many rows of each paper's tables came out how, over all that can be trained."""
+    papers: dict[str, list[Experiment]] = {}
+    measured: dict[str, list[TableSurvey]] = {}
+    for one in found.tables:
+        measured.setdefault(_paper(one.experiment), []).append(one)
+    for experiment in (*(one.experiment for one in found.tables), *found.unmeasured):
+        papers.setdefault(_paper(experiment), []).append(experiment)
+    rows = []
+    for paper, experiments in sorted(papers.items()):
+        own = measured.get(paper, [])
+        count = sum(len(one.measured) for one in own)
+        runs = records_of(own)
+        rows.append(
+            (
+                paper,
+                f"{len(own)} of {len(experiments)}",
+                f"{count} of {sum(len(one.rows) for one in experiments)}",
+                *(str(sum(one.count(word) for one in own)) for word in JUDGEMENTS),
+                str(len(runs)),
+                duration(sum(r.seconds or 0.0 for r in runs)),
+            )
+        )
+    return Front(
+        title="By paper",
+        headers=("paper", "tables", "rows", *JUDGEMENTS, "runs", "training"),
+        rows=rows,
+        words=1,
+        caption="Tables and rows with results, of all that are trained. Rows without a published "
+        "number are not judged. Runs and time of training are those of the rows shown.",
+    )
+
+
+def by_task(found: Survey) -> Front:
+    """Return, for each data set and protocol, the best of the measured models that are causal."""
+    tasks: dict[str, list[tuple[TableSurvey, RowSurvey]]] = {}
+    for one in found.tables:
+        for entry in one.measured:
+            if not table.looks_ahead(entry.row):
+                tasks.setdefault(_task(entry.row), []).append((one, entry))
+    rows = [_best(task, entries) for task, entries in sorted(tasks.items()) if len(entries) > 1]
+    return Front(
+        title="The best model per task",
+        headers=("task", "model", "table", "score", "of models", "parameters", "time per epoch"),
+        rows=rows,
+        words=3,
+        caption="Of the rows measured so far that do not look ahead, by the mean score on the test "
+        "part: what a table's protocol gives, not a choice that a user could make before seeing "
+        "it. † runs were fewer or shorter than published.",
+    )
+
+
+def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str, ...]:
+    higher = METRICS[entries[0][1].row.metric].higher_is_better
+    means = [fmean(r.test for r in entry.records if r.test is not None) for _, entry in entries]
+    one, entry = entries[means.index(max(means) if higher else min(means))]
+    score = entry.line.ours.split(" (")[0] + " †" * (entry.few_seeds or entry.few_epochs)
+    size = entry.records[0].parameters
+    return (
+        task,
+        entry.row.title,
+        one.experiment.name,
+        f"{score} ({table.unit(entry.row.metric)})",
+        str(len({e.row.title for _, e in entries})),
+        "–" if size is None else f"{size:,}",
+        entry.pace.split(" (")[0],
+    )
+
+
+def _paper(experiment: Experiment) -> str:
+    """Return the source without the number of the table."""
+    found = _PAPER.match(experiment.source)
+    return found[1] if found else experiment.source
+
+
+def _task(row: Row) -> str:
+    """Return the data set with those of its options that the protocol sets, and the metric."""
+    options = ", ".join(f"{k}={_short(v)}" for k, v in sorted(row.part.options.items()))
+    return f"{row.part.dataset}{f' ({options})' if options else ''}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping | list | tuple):
+        return "…"
+    return str(value)
