@@ -1,0 +1,63 @@
+"""
+Steering with nineteen neurons
+==============================
+
+A camera sees a road; a convolutional head reads the image, and a neural circuit policy steers: a
+wiring of 12 inter, 6 command and 1 motor neuron, of which every synapse can be drawn. The road is
+rendered by the library. Where does the head look? Needs nothing but tauflow.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import torch
+
+import tauflow
+from tauflow.analysis import draw_wiring, visual_backprop
+from tauflow.data import load_task
+from tauflow.models import ConvolutionalSequenceModel
+
+EPOCHS, DRIVES = 15, 128
+torch.manual_seed(0)
+
+# %%
+# Drives of 16 frames (B, 16, 3, 36, 64), and the curvature that a good driver steers at each.
+data = load_task("lane-keeping", sizes=(DRIVES, 16, 16), image_size=(36, 64))
+
+# %%
+# The output is the motor neuron of the wiring; the head is small, for the sake of time.
+wiring = tauflow.NCP(
+    12, 6, 1, sensory_fanout=4, inter_fanout=4, recurrent_command_synapses=4, motor_fanin=6
+)
+model = ConvolutionalSequenceModel(
+    tauflow.WiredCfC(16, wiring),
+    data.card.image_size,
+    layers=[(8, 5, 2), (16, 3, 2), (16, 3, 2)],  # channels, kernel, stride
+    dense=[16],
+)
+recipe = tauflow.Recipe(lr=3e-3, epochs=EPOCHS, batch_size=8, schedule="cosine")
+result = tauflow.train(model, train=data, recipe=recipe)
+variance = data.test.y.var()
+print(f"test error {result.test:.4f}, where the steering has a variance of {variance:.4f}")
+
+# %%
+# The circuit, what it steers on a drive that it has not seen, and where the head looks.
+drive = data.test[int(data.test.y.var(1).argmax())]  # the most winding road
+with torch.no_grad():
+    steered = model(drive.x, dt=drive.dt)[0]
+looked = visual_backprop(model, drive.x)
+figure = plt.figure(figsize=(10, 6), layout="constrained")
+grid = figure.add_gridspec(3, 2, width_ratios=[1.4, 1])
+draw_wiring(wiring, 16, figure.add_subplot(grid[:, 0]))
+frame = drive.x[0, 8].permute(1, 2, 0).numpy()
+image, mask, curve = (figure.add_subplot(grid[row, 1]) for row in range(3))
+image.imshow((frame - frame.min()) / (frame.max() - frame.min()))
+image.set(title="what the camera sees", xticks=[], yticks=[])
+mask.imshow(looked.masks[0, 8].numpy(), cmap="inferno")
+mask.set(title="where the head looks", xticks=[], yticks=[])
+seconds = 0.1 * torch.arange(16)
+curve.plot(seconds, drive.y[0], "k--", linewidth=1, label="driver")
+curve.plot(seconds, steered[0], label="network")
+curve.set(xlabel="seconds", ylabel="curvature\n(1/10 m)")
+curve.legend()
+figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "ncp_steering.png")
