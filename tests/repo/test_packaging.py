@@ -1,11 +1,13 @@
-"""Versions and dependencies are stated once, and fit."""
+"""Versions and dependencies are stated once, and fit; what is packed is what is there."""
 
+import ast
 import re
+from importlib.metadata import packages_distributions
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from sources import PACKAGE, ROOT, tracked_text_files
+from sources import MODULES, PACKAGE, ROOT, tracked_text_files
 
 import tauflow
 from tauflow.experiments import list_experiments
@@ -61,3 +63,42 @@ def test_types_tables_and_templates_go_into_the_wheel():
     assert len(tables) == len(list_experiments()) > 20
     assert len(templates) > 2
     assert types | tables | templates <= set(tracked_text_files())
+
+
+def test_the_source_archive_leaves_out_results_and_pictures_alone():
+    """The builder takes all that git knows but these, which make up three quarters of it."""
+    assert BUILD["targets"]["sdist"] == {"exclude": ["/results/*.jsonl", "/docs/gallery/*.*"]}
+    assert list((ROOT / "results").glob("*.jsonl"))
+    assert list((ROOT / "docs" / "gallery").glob("*.png"))
+
+
+def test_a_dependency_has_one_lower_bound():
+    bounds = {}
+    for requirement in required():
+        bounds.setdefault(canonicalize_name(requirement.name), set()).add(
+            str(requirement.specifier)
+        )
+    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+
+
+def asked_for():
+    """Return each module that the code imports on demand, with the extra that it says has it."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
+                extra = {word.arg: word.value for word in node.keywords}["extra"]
+                if isinstance(node.args[0], ast.Constant) and isinstance(extra, ast.Constant):
+                    yield node.args[0].value.partition(".")[0], extra.value
+
+
+def test_an_extra_brings_what_its_error_promises():
+    asked = set(asked_for())
+    assert len(asked) > 8
+    brought = {
+        extra: {canonicalize_name(Requirement(line).name) for line in lines}
+        for extra, lines in PROJECT["optional-dependencies"].items()
+    }
+    providers = packages_distributions()
+    for module, extra in asked:
+        names = {canonicalize_name(name) for name in providers.get(module, [module])}
+        assert names & brought[extra], f"extra {extra!r} does not bring {module}"
