@@ -112,7 +112,12 @@ OPERATORS: dict[str, Operator] = {}
 """The programs that compilers can trace, by name."""
 
 
-@torch.library.custom_op("tauflow::sequence", mutates_args=())
+# Schemas are spelled out: PyTorch 2.6 infers none from `collections.abc.Sequence`.
+@torch.library.custom_op(
+    "tauflow::sequence",
+    mutates_args=(),
+    schema="(Tensor[] inputs, Tensor? mask, str program, str form, bool[] wants) -> Tensor[]",
+)
 def sequence(
     inputs: Sequence[Tensor],
     mask: Tensor | None,
@@ -150,7 +155,14 @@ def _(
     return [out.y, out.last, *(out.tape if wants else ())]
 
 
-@torch.library.custom_op("tauflow::sequence_backward", mutates_args=())
+@torch.library.custom_op(
+    "tauflow::sequence_backward",
+    mutates_args=(),
+    schema=(
+        "(Tensor[] inputs, Tensor? mask, Tensor[] tape, Tensor[] pulls, str program, str form, "
+        "bool[] wants) -> Tensor[]"
+    ),
+)
 def sequence_backward(
     inputs: Sequence[Tensor],
     mask: Tensor | None,
