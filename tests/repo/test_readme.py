@@ -76,3 +76,12 @@ def test_the_commands_exist():
 def test_the_make_targets_exist():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) <= set(targets)
+
+
+def test_its_numbers_are_those_of_the_report():
+    report = (ROOT / "results" / "REPORT.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^- (.*rows.*?): (.*)$", report, re.MULTILINE))
+    measured, rows = re.findall(r"\d+", found["of their rows measured"])
+    words = ("as published", "better", "worse", "unfinished")
+    counts = ", ".join(f"{found[f'rows {word}']} {word}" for word in words)
+    assert f"Of {rows} rows {measured} are measured: {counts}." in README
