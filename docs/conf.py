@@ -2,8 +2,10 @@
 
 import re
 import sys
+import tempfile
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -53,6 +55,21 @@ nb_execution_in_temp = True
 nb_merge_streams = True
 nb_output_stderr = "show"
 
+# Scripts to start from: run too, each with the picture that it draws.
+if (Path(__file__).parents[1] / "examples").is_dir():
+    extensions.append("sphinx_gallery.gen_gallery")
+    exclude_patterns.append("examples/*.ipynb")
+    suppress_warnings = ["config.cache"]  # of the function below
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"\.py$",
+    "reset_argv": lambda conf, script: [str(Path(tempfile.gettempdir(), "picture.png"))],
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+}
+
 # Reference: signatures and docstrings.
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -69,12 +86,22 @@ napoleon_custom_sections = [("Arguments of the sequence module", "params_style")
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
 
 
+TAKEN_IN = {"published": "results/REPORT.md", "changelog": "CHANGELOG.md"}
+
+
 def read_page(app, docname, source):
     """Make the blocks of Python of a page run, and the anchors of the gallery known.
 
-    On GitHub pages are read as they are. Those of docs/adding write files, which a test does.
+    On GitHub pages are read as they are, and some lead to a file of the repository that the site
+    takes in. Those of docs/adding write files, which a test does.
     """
-    text = re.sub(r'^<a id="(.*?)"></a>$', r"(\1)=", source[0], flags=re.MULTILINE)
+    text = source[0]
+    if docname in TAKEN_IN:
+        text = (Path(app.srcdir).parent / TAKEN_IN[docname]).read_text(encoding="utf-8")
+        text = re.sub(r"\[([^\]]*)\]\((?!https?:|docs/)[^)]*\)", r"\1", text).replace(
+            "](docs/", "]("
+        )
+    text = re.sub(r'^<a id="(.*?)"></a>$', r"(\1)=", text, flags=re.MULTILINE)
     if "/" not in docname and "\n```python\n" in text:
         text = NOTEBOOK + text.replace("\n```python\n", "\n```{code-cell} python\n")
     source[0] = text
