@@ -42,6 +42,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+html_sidebars = {"start": [], "index": []}
 html_copy_source = False
 html_show_sourcelink = False
 
@@ -72,6 +73,7 @@ sphinx_gallery_conf = {
 
 # Reference: signatures and docstrings.
 autodoc_typehints = "signature"
+maximum_signature_line_length = 80
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autosummary_generate = True

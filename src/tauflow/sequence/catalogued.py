@@ -34,8 +34,8 @@ class CatalogRNN(SequenceModule):
         """Show the cell's own options in the signature and its equations in the docstring."""
         if "cell_class" not in cls.__dict__:
             return  # a user's subclass of one of them
-        about = cls.__doc__ or f"{cls.__name__} over sequences."
-        cls.__doc__ = f"{about}\n\n{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
+        about = f"{cls.__doc__}\n\n" if cls.__doc__ else ""
+        cls.__doc__ = f"{about}{inspect.getdoc(cls.cell_class)}\n{_LAYER_ARGUMENTS}"
         if "__init__" not in cls.__dict__:
             cls.__init__ = _showing_options_of(cls.cell_class)  # type: ignore[method-assign]
 
