@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tempfile
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -55,21 +54,6 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_output_stderr = "show"
-
-# Scripts to start from: run too, each with the picture that it draws.
-if (Path(__file__).parents[1] / "examples").is_dir():
-    extensions.append("sphinx_gallery.gen_gallery")
-    exclude_patterns.append("examples/*.ipynb")
-    suppress_warnings = ["config.cache"]  # of the function below
-sphinx_gallery_conf = {
-    "examples_dirs": "../examples",
-    "gallery_dirs": "examples",
-    "filename_pattern": r"\.py$",
-    "reset_argv": lambda conf, script: [str(Path(tempfile.gettempdir(), "picture.png"))],
-    "download_all_examples": False,
-    "show_memory": False,
-    "show_signature": False,
-}
 
 # Reference: signatures and docstrings.
 autodoc_typehints = "signature"
