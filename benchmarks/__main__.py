@@ -7,7 +7,7 @@ from importlib import import_module
 from .bare import stand_in
 
 COMMANDS = (
-    *("cpu", "gpu", "growth", "long", "records", "zoo"),
+    *("cpu", "gpu", "growth", "long", "records", "table", "zoo"),
     *("fixed-points", "deploy", "frozen-kernels"),
 )
 

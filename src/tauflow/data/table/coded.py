@@ -1,7 +1,7 @@
 """Cells that are objects, such as text, of which many are alike: each is looked at once."""
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -124,7 +124,7 @@ def numbered(keys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return which of the different keys each is, (R,), and these, as they first occur.
 
     Args:
-        keys: (R,), whole numbers or truth values.
+        keys: (R,), numbers or truth values.
     """
     if keys.size and keys.dtype.kind in "iu" and keys[0] == 0:
         highest = np.maximum.accumulate(keys)
@@ -137,18 +137,6 @@ def numbered(keys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     different, first, codes = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return np.argsort(order)[codes], different[order]
-
-
-def joined(parts: Iterable[Coded]) -> Coded:
-    """Return columns of text, one below the other."""
-    places: dict[Any, int] = {}
-    codes = [
-        np.array([places.setdefault(cell, len(places)) for cell in part.different], np.int64)[
-            part.codes
-        ]
-        for part in parts
-    ]
-    return Coded(list(places), np.concatenate(codes))
 
 
 def alike(column: Column, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
@@ -166,5 +154,5 @@ def different_in(column: Column) -> list[Any]:
     """Return the different cells of a column."""
     if isinstance(column, Coded):
         return column.occurring().different
-    found: list[Any] = np.unique(column).tolist()
+    found: list[Any] = numbered(column)[1].tolist()
     return found

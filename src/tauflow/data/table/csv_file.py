@@ -63,8 +63,9 @@ def read_sheet(
             _check_header(path, header, delimiter)
             text = [place for place, name in enumerate(header) if name in names]
             stream.seek(start)
-            columns = typed_columns(pandas, stream, len(header), (delimiter, decimal), text)
-            if columns is not None and len(columns[0]) == len(rows):
+            signs = (delimiter, decimal)
+            columns = typed_columns(pandas, stream, len(header), signs, text, len(rows))
+            if columns is not None:
                 rows += number
 
                 def written(row: int, column: str) -> str:

@@ -7,13 +7,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .coded import Coded, Column, joined
+from .coded import Coded, Column
 from .sheet import EXACT, MISSING_WORDS, Indices
 
 _USUAL_DELIMITERS = ",;\t|: "
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 _BLOCK = 1 << 20  # bytes looked at together
-_ROWS = 1 << 16  # rows parsed together
+_ROWS = 1 << 15  # rows parsed together
 
 
 def plain_rows(stream: IO[bytes], width: int, delimiter: str) -> Indices | None:
@@ -118,6 +118,7 @@ def typed_columns(
     width: int,
     signs: tuple[str, str],
     text: Collection[int],
+    rows: int,
 ) -> list[Column] | None:
     """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
 
@@ -127,17 +128,20 @@ def typed_columns(
         width: how many columns there are.
         signs: between cells, and before decimals.
         text: columns to be read as text in any case.
+        rows: how many there are.
     """
     start, text = stream.tell(), set(text)
     while True:
         stream.seek(start)
         try:
-            columns, uncertain = _parsed(pandas, stream, width, signs, text)
+            found = _parsed(pandas, stream, width, signs, text, rows)
         except (ValueError, OverflowError):
             return None
+        uncertain = {place for place, column in enumerate(found) if column is None}
         if not uncertain:
             break
         text |= uncertain
+    columns = [column for column in found if column is not None]
     empty: NDArray[np.bool_] | None = None
     for column in columns:
         if isinstance(column, Coded):
@@ -151,12 +155,21 @@ def typed_columns(
 
 
 def _parsed(
-    pandas: Any, stream: IO[bytes], width: int, signs: tuple[str, str], text: Collection[int]
-) -> tuple[list[Column], set[int]]:
-    """Return the columns, and which of them are to be read again as text."""
+    pandas: Any,
+    stream: IO[bytes],
+    width: int,
+    signs: tuple[str, str],
+    text: Collection[int],
+    rows: int,
+) -> list[Column | None]:
+    """Return the columns, ``None`` in place of those that are to be read again as text.
+
+    Raises:
+        ValueError: the rows are none for pandas, or more or fewer than there are.
+    """
     # From 3.1 on, pandas reads all digits of a number by itself.
     older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
-    parts: list[list[Any]] = [[] for _ in range(width)]
+    growing = [_Growing(rows) for _ in range(width)]
     with pandas.read_csv(
         stream,
         sep=signs[0],
@@ -172,22 +185,62 @@ def _parsed(
         **({"float_precision": "round_trip"} if older else {}),
     ) as chunks:
         for chunk in chunks:
-            for place, part in enumerate(parts):
-                part.append(_cells(pandas, chunk[place]))
-    columns: list[Column] = []
-    uncertain = set()
-    for place, part in enumerate(parts):
-        kinds = {type(cells) for cells in part}
-        if kinds == {Coded}:
-            columns.append(joined(part))
-        elif kinds == {np.ndarray}:
-            columns.append(np.concatenate(part))
-            if columns[-1].dtype.kind == "f" and (np.abs(columns[-1]) >= EXACT).any():
-                uncertain.add(place)
-        else:
-            uncertain.add(place)
-        part.clear()
-    return columns, uncertain
+            rows -= len(chunk)
+            for place, column in enumerate(growing):
+                column.add(_cells(pandas, chunk[place]))
+    if rows:
+        raise ValueError("fewer rows than lines")
+    return [column.whole() for column in growing]
+
+
+class _Growing:
+    """A column that grows in one piece, so that it needs the room of one.
+
+    Args:
+        rows: how many it will have.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.count, self.certain = rows, 0, True
+        self.values: NDArray[Any] | None = None
+        self.places: dict[str | None, int] | None = None
+
+    def add(self, cells: Column | None) -> None:
+        """Append cells; those of text and of numbers, or ``None``, make the column uncertain."""
+        if cells is None or not self.certain:
+            self.certain = False
+            return
+        if self.values is None:
+            self.places = {} if isinstance(cells, Coded) else None
+            kind = np.int32 if isinstance(cells, Coded) else cells.dtype
+            self.values = np.empty(self.rows, kind)
+        if isinstance(cells, Coded) != (self.places is not None):
+            self.certain = False
+            return
+        if isinstance(cells, Coded) and self.places is not None:
+            places = self.places
+            of_each = [places.setdefault(cell, len(places)) for cell in cells.different]
+            cells = np.array(of_each, np.int32)[cells.codes]
+        assert isinstance(cells, np.ndarray)
+        wider = np.promote_types(self.values.dtype, cells.dtype)
+        if wider != self.values.dtype:
+            self.certain = _is_exact(self.values[: self.count])
+            self.values = self.values.astype(wider)
+        if wider.kind == "f":
+            self.certain &= _is_exact(cells)
+        self.values[self.count : self.count + len(cells)] = cells
+        self.count += len(cells)
+
+    def whole(self) -> Column | None:
+        """Return the column, ``None`` if it is uncertain what it holds."""
+        if not self.certain or self.values is None:
+            return None
+        return self.values if self.places is None else Coded(list(self.places), self.values)
+
+
+def _is_exact(numbers: NDArray[Any]) -> bool:
+    """Whether double precision holds all digits that numbers may have had."""
+    return not (np.abs(numbers) >= EXACT).any()
 
 
 def _cells(pandas: Any, series: Any) -> Column | None:

@@ -1,5 +1,6 @@
 """Rows of a table as sequences: put together by id, in the order of their times."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.errors import DataError, TimeError
-from tauflow.resolution import lost_gap
+from tauflow.resolution import clearly_fine, lost_gap
 
 from .sheet import Bools, Floats, Indices, Sheet
 from .times import Times
@@ -53,12 +54,24 @@ class Sequences:
         """Which sequence each of ``rows`` belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
+    def firsts(self, holds: Bools) -> Indices:
+        """Return where in ``rows`` each sequence has its first row of which something holds.
+
+        Args:
+            holds: of every row of the table, (R,).
+        """
+        places = np.flatnonzero(holds[self.rows])
+        found: Indices = places[np.flatnonzero(np.diff(self.owners[places], prepend=-1))]
+        return found
+
     def any(self, holds: Bools) -> Bools:
         """Return which sequences have a row of which something holds, (N,); of every row, (R,)."""
         return np.bincount(self.owners[holds[self.rows]], minlength=len(self)) > 0
 
     def kept(self, keep: Bools) -> "Sequences":
         """Return some of the sequences; ``keep`` is (N,)."""
+        if keep.all():
+            return self
         ids = tuple(self.ids[place] for place in np.flatnonzero(keep))
         there = np.repeat(keep, self.lengths)
         return Sequences(ids, self.lengths[keep], self.rows[there], self.times[there])
@@ -84,9 +97,12 @@ class Sequences:
 
     def padded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values of the table's rows, (R, ...), as (N, longest, ...), zeros at the end."""
+        taken = values.take(self.rows, axis=0)
+        if (self.lengths == self.lengths[0]).all():
+            return taken.reshape(len(self), -1, *values.shape[1:])
         valid = self.valid()
         whole = np.zeros((*valid.shape, *values.shape[1:]), values.dtype)
-        whole[valid] = values[self.rows]
+        whole[valid] = taken
         return whole
 
     def gaps(self) -> Floats:
@@ -119,15 +135,21 @@ def sequences_of(
             type is too coarse for the gaps between them.
     """
     names, codes = ids_of(sheet, id)
-    keys = (times.values, codes) if sort and times is not None else (codes,)
-    order = np.lexsort(keys)  # stable: the order of the table where nothing else decides
+    order, in_order = np.arange(len(codes)), False
+    if sort and times is not None:
+        order = np.lexsort((times.values, codes))  # stable: else as in the table
+    elif (np.diff(codes) < 0).any():
+        order = np.argsort(codes, kind="stable")
+    else:
+        in_order = True
     lengths = np.bincount(codes)
     if times is None:
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         counted = (np.arange(len(order)) - starts).astype(np.float64)
         return Sequences(tuple(names), lengths, order, counted)
     assert time is not None
-    found = Sequences(tuple(names), lengths, order, times.values[order])
+    ordered = times.values if in_order else times.values[order]
+    found = Sequences(tuple(names), lengths, order, ordered)
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
             _check_resolution(sheet, id, time, found, times.dtype)
@@ -153,6 +175,9 @@ def _check_resolution(
 ) -> None:
     """Refuse times whose type has rounded the gaps away, before it looks like equal times."""
     owners, gaps = found.owners, np.diff(found.times)
+    least = gaps[(np.diff(owners) == 0) & (gaps > 0)].min(initial=math.inf)
+    if math.isfinite(least) and clearly_fine(dtype, float(np.abs(found.times).max()), least):
+        return
     inner = np.flatnonzero((np.diff(owners) == 0) & (gaps >= 0)) + 1
     ends, between = torch.from_numpy(found.times[inner]), torch.from_numpy(gaps[inner - 1])
     lost = lost_gap(ends, between, torch.from_numpy(owners[inner]), dtype)

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tauflow.errors import DataError
 
@@ -25,13 +27,18 @@ class Inputs:
 
     Args:
         names: of the inputs: numbers first, then one for each category.
-        values: (R, I), NaN where a number is missing; where a text is, all its inputs are 0.
+        columns: of each input, (R,): numbers, NaN where missing; where a text is, all its inputs
+            are 0.
         categories: of the columns of text.
     """
 
     names: tuple[str, ...]
-    values: Floats
+    columns: tuple[NDArray[Any], ...]
     categories: Categories
+
+    def first(self, count: int) -> Floats:
+        """Return the first inputs, all of them numbers, (R, count)."""
+        return np.stack(self.columns[:count], axis=1)
 
     @property
     def numbers(self) -> int:
@@ -58,14 +65,14 @@ def inputs_of(sheet: Sheet, features: Sequence[str], known: Categories | None = 
         known = tuple((name, texts) for name, texts in found.items() if texts)
     texts = dict(known)
     plain = [name for name in features if name not in texts]
-    columns = [sheet.numbers(name) for name in plain]
+    columns: list[NDArray[Any]] = [sheet.numbers(name) for name in plain]
     names = list(plain)
     for name, categories in known:
         codes = _codes(sheet, name, categories)
         for code, category in enumerate(categories):
             names.append(ONE_OF.format(name, category))
-            columns.append((codes == code).astype(np.float64))
-    return Inputs(tuple(names), np.stack(columns, axis=1), known)
+            columns.append(codes == code)
+    return Inputs(tuple(names), tuple(columns), known)
 
 
 def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:

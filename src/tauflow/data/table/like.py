@@ -142,14 +142,14 @@ def table_like(
     if options.id is not None:
         sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)
-    values = inputs_of(sheet, features, info.categories).values
+    columns = inputs_of(sheet, features, info.categories).columns
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     if card.horizon and options.window is not None:  # it is predicted from the last window
         lengths = sequences.lengths
         sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
-    count = values.shape[1]
+    count = len(columns)
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
-    x, there = scaling.inputs_of(values)
+    x, there = scaling.inputs_of(columns)
     following = None if info.ahead is None else np.full(len(x), info.ahead)
     if GAP_AHEAD in info.inputs[count:]:
         following = _ahead(sequences, ahead)

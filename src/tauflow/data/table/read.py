@@ -88,12 +88,10 @@ def load_table(
 ) -> TaskData:
     """Read a table as :func:`from_table` does."""
     one_of(MISSING, missing=missing)
-    sheet = read_table(table, options)
+    own, source = "table", "a table in memory"
     if isinstance(table, str | Path):
-        path = Path(table)
-        data = build(sheet, options, name=name or name_of(path), source=path.name)
-    else:
-        data = build(sheet, options, name=name or "table", source="a table in memory")
+        own, source = name_of(Path(table)), Path(table).name
+    data = build(read_table(table, options), options, name=name or own, source=source)
     return with_mask_inputs(data) if missing == "inputs" else data
 
 

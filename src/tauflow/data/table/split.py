@@ -108,7 +108,9 @@ def _by_id(target: Target, options: TableOptions, groups: Mapping[str, str] | No
             f"the groups {_listed([len(places) for places in drawn])}, drawn with seed {seed}."
         )
     how = f"{by}, {_told(fractions)}, seed {seed}"
-    return Split(target, parts, target.whole.kept(keep["train"]), how, (note,))
+    alike = target.whole is target.sequences
+    trained = parts["train"] if alike else target.whole.kept(keep["train"])
+    return Split(target, parts, trained, how, (note,))
 
 
 def _rarest(classes: Indices, codes: Indices) -> Indices:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError
 
-from .coded import Coded, different_in
+from .coded import Coded, different_in, numbered
 from .frames import Sequences, some
 from .inputs import Inputs
 from .options import CLASSIFICATION, NEXT_STEP, REGRESSION, TableOptions
@@ -69,9 +69,7 @@ class Target:
         """Return the row of the first target of each sequence, which has one, (N,)."""
         if self.horizon:
             return sequences.rows[sequences.ends - 1]
-        having = self.there[sequences.rows]
-        _, first = np.unique(sequences.owners[having], return_index=True)
-        return sequences.rows[having][first]
+        return sequences.rows[sequences.firsts(self.there)]
 
 
 def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
@@ -253,7 +251,7 @@ def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[s
     if isinstance(chosen, Coded):
         different, codes = chosen.numbered_by(str if kind == "texts" else key)
     else:
-        numbers, codes = np.unique(chosen, return_inverse=True)
+        codes, numbers = numbered(chosen)
         different = [key(number) for number in numbers.tolist()]
     if len(different) < 2:
         raise DataError(
@@ -290,12 +288,14 @@ def _is_per_step(
     """
     if asked:
         return True
-    rows, owners = sequences.rows[known[sequences.rows]], sequences.owners[known[sequences.rows]]
-    _, first, whose = np.unique(owners, return_index=True, return_inverse=True)
-    others = np.flatnonzero(y[rows] != y[rows[first][whose]])
+    firsts = np.zeros(len(sequences), np.int64)
+    firsts[sequences.any(known)] = sequences.rows[sequences.firsts(known)]
+    owners = sequences.owners
+    differ = (y[sequences.rows] != y[firsts][owners]) & known[sequences.rows]
+    others = np.flatnonzero(differ)
     if not others.size or asked is None:
         return bool(others.size)
-    row, before = int(rows[others[0]]), int(rows[first[whose[others[0]]]])
+    row, before = int(sequences.rows[others[0]]), int(firsts[owners[others[0]]])
     raise ArgumentError(
         f"{sheet.cell(row, column)} holds {sheet.said(row, column)!r}, but {sheet.row(before)} of "
         f"the same id, {sequences.ids[owners[others[0]]]!r}, holds "
@@ -308,7 +308,7 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
         raise ArgumentError(
             "next-step prediction has a target at every step. Leave per_step out, or name a target."
         )
-    numbers, values = inputs.names[: inputs.numbers], inputs.values
+    numbers = inputs.names[: inputs.numbers]
     changing = tuple(name for name in numbers if name not in (options.static or ()))
     outputs = options.targets or changing
     text = next((name for name in outputs if name not in numbers), None)
@@ -317,13 +317,14 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             f"a forecast is of numbers, and {'no feature' if text is None else repr(text)} holds "
             f"{'any that change' if text is None else 'text'}. Name another target."
         )
+    values = inputs.first(len(outputs))
     if options.horizon is not None:  # of windows, which are cut when the parts are known
         target = Target(
             task=NEXT_STEP,
             sequences=sequences,
             whole=sequences,
             y=np.zeros((len(values), len(outputs))),
-            known=~np.isnan(values[:, : len(outputs)]),
+            known=~np.isnan(values),
             per_step=True,
             outputs=outputs,
             horizon=options.horizon,
@@ -339,7 +340,7 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
     later = np.delete(np.arange(len(long.rows)), long.starts)
     y = np.zeros((len(values), len(outputs)))
     known, ahead = np.zeros(y.shape, np.bool_), np.zeros(len(values))
-    following = values[long.rows[later], : len(outputs)]
+    following = values[long.rows[later]]
     known[cut.rows], y[cut.rows] = ~np.isnan(following), np.nan_to_num(following)
     ahead[cut.rows] = long.gaps()[later]
     why = "as asked for" if options.task else "there is no target"
@@ -376,7 +377,7 @@ def _with_targets(target: Target, sequences: Sequences, given: Sequences) -> Tar
     dropped = [name for name in given.ids if name not in remaining]
     if dropped:
         notes.append(f"{len(dropped)} ids have no target and are left out: {some(dropped)}.")
-    whole = target.whole.kept(keep)
+    whole = left if target.whole is sequences else target.whole.kept(keep)
     return replace(target, sequences=left, whole=whole, notes=tuple(notes))
 
 
@@ -411,6 +412,8 @@ def _classes_in(target: Target, sequences: Sequences) -> dict[int, str]:
     """Return each class that occurs with the first id that has it, in the order of the ids."""
     having = target.known[sequences.rows]
     owners, codes = sequences.owners[having], target.y[sequences.rows[having]]
-    order = np.lexsort((codes, owners))  # of one id, the lower class first
-    _, first = np.unique(codes[order], return_index=True)
-    return {int(codes[order[one]]): sequences.ids[owners[order[one]]] for one in np.sort(first)}
+    first = np.full(len(target.outputs), -1)
+    first[codes[::-1]] = owners[::-1]  # where several would be written, the last one stays
+    present = np.flatnonzero(first >= 0)
+    order = present[np.argsort(first[present], kind="stable")]  # of one id, the lower class first
+    return {int(code): sequences.ids[first[code]] for code in order}

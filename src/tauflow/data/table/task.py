@@ -1,6 +1,8 @@
 """From the cells of a table to batches: scaled by the training part, padded, with their card."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 from .frames import Sequences, sequences_of, some
 from .inputs import Inputs, inputs_of
-from .options import AUTO, GAP_AHEAD, TableInfo, TableOptions
+from .options import AUTO, GAP_AHEAD, Categories, TableInfo, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, split_of
 from .target import Target, check_classes, feature_columns, target_of
@@ -30,25 +32,34 @@ class Scaling:
     mean: Floats
     scale: Floats
 
-    def inputs_of(self, values: Floats) -> tuple[NDArray[np.float32], Bools]:
-        """Return values, (R, C), scaled and 0 where they are NaN, and where they are not."""
-        observed, scaled = ~np.isnan(values), np.zeros(values.shape, np.float32)
-        for place, column in enumerate(values.T):  # one at a time, as tables may be large
-            there = observed[:, place]
-            scaled[there, place] = (column[there] - self.mean[place]) / self.scale[place]
+    def inputs_of(self, columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.float32], Bools]:
+        """Return the values of C columns, (R, C), scaled and 0 where NaN, and where they are not.
+
+        Args:
+            columns: numbers, (R,) each, or truth values.
+        """
+        observed = np.ones((len(columns[0]), len(columns)), np.bool_)
+        scaled = np.zeros(observed.shape, np.float32)
+        for place, column in enumerate(columns):  # one at a time, as tables may be large
+            scaled[:, place] = (column - self.mean[place]) / self.scale[place]
+            absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
+            if absent.any():
+                observed[:, place], scaled[absent, place] = ~absent, 0.0
         return scaled, observed
 
 
-def scaling_of(values: Floats, *, wanted: bool) -> Scaling:
-    """Return mean and standard deviation of columns, (K, C), over the entries that are not NaN.
+def scaling_of(columns: Iterable[Floats], *, wanted: bool) -> Scaling:
+    """Return mean and standard deviation of K columns over the entries that are not NaN.
 
     Args:
-        values: of the training part; each column has at least one.
+        columns: of the training part, (C,) each, with at least one entry.
         wanted: whether to scale at all.
     """
-    if not wanted:
-        return Scaling(np.zeros(values.shape[1]), np.ones(values.shape[1]))
-    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    found = []
+    for column in columns:
+        known = column[~np.isnan(column)] if wanted else np.zeros(1)
+        found.append((known.mean(), known.std()))
+    mean, scale = np.array(found).reshape(-1, 2).T
     constant = scale <= _ROUNDING * np.abs(mean)
     return Scaling(mean, np.where(constant, 1.0, scale))
 
@@ -73,14 +84,17 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
     split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
+    variables = sheet.variables
+    del sheet, sequences  # of which large tables need the room
     split = windowed(split, options, inputs)
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(options.targets[0], target, parts, otherwise=otherwise)
     x_scaling = _of_features(inputs, split, options)
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
-    x, observed = x_scaling.inputs_of(inputs.values)
-    names = inputs.names
+    x, observed = x_scaling.inputs_of(inputs.columns)
+    names, categories = inputs.names, inputs.categories
+    del inputs
     seen = observed[target.sequences.rows]
     said = replace(options, features=features, task=target.task, per_step=target.per_step)
     ahead = _mean_ahead(target, parts["train"])
@@ -111,14 +125,14 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         unit="row" if times is None else times.unit,
         gap=gap,
         ahead=ahead,
-        categories=inputs.categories,
-        variables=sheet.variables,
+        categories=categories,
+        variables=variables,
     )
     notes = (
         *target.notes,
         *_notes_on_targets(target),
         *split.notes,
-        *_notes_on_categories(inputs),
+        *_notes_on_categories(categories),
         *_notes_on_missing(seen),
         *_notes_on_scale(info, options),
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
@@ -138,19 +152,19 @@ def _of_features(inputs: Inputs, split: Split, options: TableOptions) -> Scaling
     Raises:
         DataError: the training part has no value of a feature.
     """
-    count = inputs.numbers
-    chosen = inputs.values[split.trained.rows, :count]
-    empty = np.isnan(chosen).all(axis=0)
-    if empty.any():
-        place = int(np.argmax(empty))
-        nowhere = np.isnan(inputs.values[:, place]).all()
-        where = "the table" if nowhere else "the training part"
-        raise DataError(
-            f"feature {inputs.names[place]!r} has no value in {where}, so that nothing can be "
-            f"learned of it. Leave it out of the features"
-            f"{'.' if nowhere else f', or split {options.otherwise}.'}"
-        )
-    found, plain = scaling_of(chosen, wanted=options.scale), len(inputs.names) - count
+    rows, count = split.trained.rows, inputs.numbers
+    for name, column in zip(inputs.names, inputs.columns[:count], strict=False):
+        if np.isnan(column[rows]).all():
+            nowhere = np.isnan(column).all()
+            where, otherwise = "the table", ""
+            if not nowhere:
+                where, otherwise = "the training part", f", or split {options.otherwise}"
+            raise DataError(
+                f"feature {name!r} has no value in {where}, so that nothing can be learned of it. "
+                f"Leave it out of the features{otherwise}."
+            )
+    found = scaling_of((column[rows] for column in inputs.columns[:count]), wanted=options.scale)
+    plain = len(inputs.names) - count
     return Scaling(np.append(found.mean, np.zeros(plain)), np.append(found.scale, np.ones(plain)))
 
 
@@ -164,9 +178,9 @@ def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
             np.tile(features.mean[:count], times), np.tile(features.scale[:count], times)
         )
     if not target.per_step:
-        return scaling_of(target.y[target.firsts(trained)], wanted=wanted)
+        return scaling_of(target.y[target.firsts(trained)].T, wanted=wanted)
     known, y = target.known[trained.rows], target.y[trained.rows]
-    return scaling_of(np.where(known, y, np.nan), wanted=wanted)
+    return scaling_of(np.where(known, y, np.nan).T, wanted=wanted)
 
 
 def with_input(
@@ -263,10 +277,10 @@ def _notes_on_targets(target: Target) -> list[str]:
     return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
 
 
-def _notes_on_categories(inputs: Inputs) -> list[str]:
+def _notes_on_categories(categories: Categories) -> list[str]:
     return [
         f"Column {name!r} holds text: an input for each of its categories, {some(texts, 12)}."
-        for name, texts in inputs.categories
+        for name, texts in categories
     ]
 
 

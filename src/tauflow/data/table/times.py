@@ -152,7 +152,7 @@ def _numbers(sheet: Sheet, column: str, cells: Column) -> Floats:
             why = "a number whose distance from the others double precision can hold"
             raise _no_time(sheet, column, spans.index(max(spans)), why)
         values = np.array([float(span) for span in spans])
-    found = values.astype(np.float64)
+    found = values.astype(np.float64, copy=False)
     if not np.isfinite(found).all():
         raise _no_time(sheet, column, int(np.argmax(~np.isfinite(found))), "a finite number")
     return found

@@ -89,15 +89,16 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
     """Return the windows with the values after each as its targets, at the row it ends with."""
     target, horizon = split.target, split.target.horizon
     count = len(target.outputs)
-    y = np.zeros((len(inputs.values), horizon * count))
+    first = inputs.first(count)
+    y = np.zeros((len(first), horizon * count))
     known = np.zeros(y.shape, np.bool_)
     for part, whole in split.parts.items():
         following = np.append(whole.rows, np.zeros(horizon, np.int64))
-        place = np.empty(len(inputs.values), np.int64)
+        place = np.empty(len(first), np.int64)
         place[whole.rows] = np.arange(len(whole.rows))
         ends = parts[part].rows[parts[part].ends - 1]
         after = following[place[ends][:, None] + np.arange(1, horizon + 1)]
-        values = inputs.values[after, :count].reshape(len(ends), -1)
+        values = first[after].reshape(len(ends), -1)
         known[ends], y[ends] = ~np.isnan(values), np.nan_to_num(values)
         complete: Bools = np.asarray(known[ends].all(axis=1))
         parts[part] = parts[part].kept(complete)
