@@ -104,6 +104,16 @@ def read_tensor_file(
     return tensors, facts
 
 
+def kind_of(path: Path) -> str | None:
+    """Return what a tensor file is, by its header alone; ``None`` of any other file."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            kind = read_json((file.metadata() or {})["tauflow"])["kind"]
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
 def encode(
     kind: str,
     tensors: Mapping[str, Tensor],

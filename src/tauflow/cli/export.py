@@ -11,9 +11,7 @@ FORMS = ("onnx", "onnx-step", "program", "program-step", "c")
 def export(
     model: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of a run, its predictor.safetensors, or what tauflow.save wrote."
-        ),
+        typer.Argument(help="Folder of a run, a predictor's file, or what tauflow.save wrote."),
     ],
     to: Annotated[str, typer.Option("--to", help=f"One of {', '.join(FORMS)}.")],
     out: Annotated[Path, typer.Option("--out", help="The file, or for c the folder.")],
@@ -37,8 +35,9 @@ def export(
 
     from tauflow.checks import one_of
     from tauflow.export import Labels, load, to_c, to_onnx, to_program
-    from tauflow.export.files import PREDICTOR
     from tauflow.predict import load_predictor
+    from tauflow.predict.files import KIND
+    from tauflow.tensorfile import kind_of
 
     from .output import say
 
@@ -50,7 +49,7 @@ def export(
     }
     labels = Labels()
     loaded: Any = None
-    if model.is_dir() or model.name == PREDICTOR:
+    if model.is_dir() or kind_of(model) == KIND:
         trained = load_predictor(model)
         labels, loaded = Labels.of(trained), trained.model
     labels = replace(labels, **{name: value for name, value in given.items() if value})

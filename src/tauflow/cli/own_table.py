@@ -53,7 +53,7 @@ def takes_table(command: Callable[..., None]) -> Callable[..., None]:
 def _option(one: Field[Any], told: str | None) -> Any:
     """Return the annotation of the option for a field: its type, flags and help."""
     kinds = set(get_args(one.type) or (one.type,)) - {type(None)}
-    kind = next((simple for simple in (bool, int) if simple in kinds), str)
+    kind = next((simple for simple in (bool, str, int) if simple in kinds), str)
     flag = "--" + one.name.replace("_", "-")
     if kind is bool and one.default is True:
         flag = f"{flag}/--no-{flag[2:]}"

@@ -10,6 +10,7 @@ from tauflow.data.table.like import NewTable
 from tauflow.data.table.options import TableInfo
 from tauflow.data.table.sheet import Floats, Indices
 from tauflow.data.table.times import UNITS
+from tauflow.data.table.window import AFTER
 from tauflow.extras import require
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def answers_of(
         values = values[part.valid()]
     elif read.card.horizon:
         columns.append((name, _times(read, options.time, rows, part.times[places])))
-    if read.ahead is not None:
+    if read.ahead is not None and read.card.horizon:
+        latest, ahead = columns[-1][1], read.ahead[rows]
+        for step in range(1, read.card.horizon + 1):
+            columns.append((AFTER.format(name, step), _later(latest, step * ahead, info)))
+    elif read.ahead is not None:
         columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:
         columns.append((options.targets[0], np.array(info.outputs, object)[values]))

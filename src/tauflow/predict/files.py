@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tauflow.data.stored import card_facts, card_from
-from tauflow.data.table.options import TableInfo, TableOptions
+from tauflow.data.table.options import SPLIT, TableInfo, TableOptions
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of
 from tauflow.option_types import misfit
@@ -83,11 +83,14 @@ def load_predictor(path: str | Path) -> Predictor:
 
 def _table_facts(info: TableInfo) -> dict[str, Any]:
     """Return what is known of a table as JSON can hold it; of the ids none, as they are people."""
+    options = info.options
+    if isinstance(options.split, Mapping):
+        options = replace(options, split=SPLIT)
     known = replace(info, ids={})
     facts = {field.name: getattr(known, field.name) for field in fields(known)}
     return {
         name: value.tolist() if isinstance(value, Tensor) else value
-        for name, value in {**facts, "options": asdict(info.options)}.items()
+        for name, value in {**facts, "options": asdict(options)}.items()
     }
 
 

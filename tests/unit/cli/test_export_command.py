@@ -44,6 +44,10 @@ def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
     assert facts["labels"]["inputs"] == ["pressure"]
     assert facts["labels"]["time_unit"] == data.card.time_unit
     run = torch.export.load(tmp_path / "m.pt2").module()
+    (tmp_path / "predictor.safetensors").rename(tmp_path / "flow.safetensors")
+    again = ("--to", "program-step", "--out", tmp_path / "again.pt2", "--scaled")
+    call("export", tmp_path / "flow.safetensors", *again)  # whatever its file is called
+    assert json.loads((tmp_path / "again.json").read_text())["labels"] == facts["labels"]
     h = torch.zeros(1, 3)
     for pressure in (100.0, 101.0, 102.0, 103.0):
         y, h = run(x=torch.tensor([[pressure]]), dt=torch.ones(1), h_in=h)

@@ -6,7 +6,7 @@ from own_tables import NAN, visits
 
 import tauflow
 from tauflow.data import from_table, sequences_like
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.experiments.run.baselines import baselines
 from tauflow.predict import Predictor
 
@@ -87,7 +87,7 @@ def test_a_predictor_answers_from_the_last_window(tmp_path):
     assert x[1].round().tolist() == list(range(28, 40))
     model = tauflow.SequenceModel(tauflow.GRU(1, 3, return_sequences=False), 2)
     found = Predictor.of(model, data).predict(new)
-    assert list(found.columns) == ["who", "t", "a +1", "a +2"]
+    assert list(found.columns) == ["who", "t", "t +1", "t +2", "a +1", "a +2"]
     assert found["t"].tolist() == [38.0, 78.0]
 
 
@@ -126,3 +126,47 @@ def test_a_single_training_sequence_is_said_aloud():
     assert not any(
         "one update" in n for n in from_table(series(400), time="t", window=9).card.notes
     )
+
+
+def test_each_forecast_of_a_horizon_says_its_time():
+    table = series()
+    data = from_table(table, time="t", window=12, horizon=3)
+    model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 3)
+    found = Predictor.of(model, data).predict(table)
+    assert list(found) == ["t", "t +1", "t +2", "t +3", "a +1", "a +2", "a +3"]
+    assert found.iloc[0, :4].tolist() == [398.0, 400.0, 402.0, 404.0]
+    dates = [f"2024-05-{1 + row // 24:02d}T{row % 24:02d}:00:00" for row in range(200)]
+    data = from_table({**table, "t": dates}, time="t", window=12, horizon=2)
+    model = tauflow.SequenceModel(tauflow.Elman(1, 2, return_sequences=False), 2)
+    found = Predictor.of(model, data).predict({**table, "t": dates})
+    assert found.iloc[0, :3].tolist() == [
+        "2024-05-09T07:00:00",
+        "2024-05-09T08:00:00",
+        "2024-05-09T09:00:00",
+    ]
+
+
+def test_a_season_may_be_a_span_of_time():
+    values = [float(row % 4) for row in range(200)]
+    said = {"window": 8, "horizon": 6, "scale": False, "time_unit": "minutes"}
+    data = from_table(series(a=values), time="t", season="8 min", **said)
+    assert data.card.season == 4
+    assert dict(baselines(data, "mse"))["seasonal naive"] == 0
+    assert from_table(series(a=values), time="t", season="4", **said).card.season == 4
+
+
+@pytest.mark.parametrize(
+    ("season", "said", "words"),
+    [
+        ("9 min", {}, "4.5 of the median gaps"),
+        ("8 moons", {}, "season='moons' is unknown"),
+        ("often", {}, "neither rows, 24, nor a span"),
+        ("8 min", {"time_unit": "auto"}, "nothing says what times are counted in"),
+        ("8 min", {"time": None, "time_unit": "auto"}, "Name the column of times"),
+    ],
+)
+def test_seasons_that_are_none(season, said, words):
+    table = {"t": series()["t"], "a": series()["a"]}
+    options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **said}
+    with pytest.raises((ArgumentError, UnknownNameError), match=words):
+        from_table(table, season=season, **options)

@@ -120,7 +120,7 @@ class Sequences:
 def sequences_of(
     sheet: Sheet, id: str | None, time: str | None, times: Times | None, *, sort: bool
 ) -> Sequences:
-    """Put the rows of each id together; they may be scattered over the table.
+    """Put the rows of each id together; with times they may be scattered over the table.
 
     Args:
         sheet: the table.
@@ -130,7 +130,7 @@ def sequences_of(
         sort: whether to sort the rows of an id by time, rather than to expect them sorted.
 
     Raises:
-        DataError: a row has no id.
+        DataError: a row has no id, or there are no times, and an id is in several pieces.
         TimeError: times of an id run backwards, or two of its rows have the same time, or their
             type is too coarse for the gaps between them.
     """
@@ -144,6 +144,7 @@ def sequences_of(
         in_order = True
     lengths = np.bincount(codes)
     if times is None:
+        _check_pieces(sheet, id, names, codes)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         counted = (np.arange(len(order)) - starts).astype(np.float64)
         return Sequences(tuple(names), lengths, order, counted)
@@ -168,6 +169,21 @@ def ids_of(sheet: Sheet, id: str | None) -> tuple[list[str], Indices]:
     sheet.filled(id, "an id", "Say to which sequence the row belongs, or remove it.", DataError)
     found = sheet.texts(id)
     return found.different, found.codes
+
+
+def _check_pieces(sheet: Sheet, id: str | None, names: Sequence[str], codes: Indices) -> None:
+    """Refuse rows of an id that others lie between: without times nothing says they belong so."""
+    back = np.flatnonzero((np.diff(codes) != 0) & (codes[1:] <= np.maximum.accumulate(codes)[:-1]))
+    if back.size:
+        assert id is not None
+        row = int(back[0]) + 1
+        before = int(np.flatnonzero(codes[:row] == codes[row])[-1])
+        raise DataError(
+            f"{sheet.cell(row, id)} holds {names[codes[row]]!r} again, after {sheet.row(before)} "
+            "and rows of others: an id in two pieces, and no times to say how they follow each "
+            "other. Name the column of the times, put the rows of an id together, or give the "
+            "pieces ids of their own."
+        )
 
 
 def _check_resolution(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         task: str | None
         per_step: bool | None
         time_unit: str | None
-        split: Sequence[float]
+        split: Sequence[float] | Mapping[str, Sequence[str]]
         split_seed: int
         sort: bool
         scale: bool
@@ -39,15 +39,17 @@ if TYPE_CHECKING:
         window: int | None
         stride: int | None
         horizon: int | None
-        season: int | None
+        season: int | str | None
         delimiter: str
         decimal: str
+        split_column: str | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
 TASKS = (CLASSIFICATION, REGRESSION, NEXT_STEP)
 SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
+PARTS = ("train", "valid", "test")
 COMMA = ","
 AUTO = "auto"
 DUPLICATES = ("error", "mean", "last")
@@ -85,7 +87,9 @@ class TableOptions:
             training part, whatever the times are counted in: time constants begin around 1. Else
             the unit that dates are converted to; of numbers, which are left as they are, it is a
             name only. ``None`` is hours for dates, and for numbers the unit that they have.
-        split: fractions of training, validation and test part; see ``split_by``.
+        split: fractions of training, validation and test part, see ``split_by``; or the ids of
+            each, ``{"train": [...], "valid": [...], "test": [...]}``, of which the second may be
+            left out.
         split_seed: of the draw of ids or groups.
         sort: whether to sort the rows of an id by time; by default rows out of order are an error.
         scale: whether to scale features, and the targets of a regression, to mean 0 and standard
@@ -112,10 +116,12 @@ class TableOptions:
         stride: rows from one window to the next; by default as many as a window has, or of a
             horizon as it has.
         horizon: rows after each window to predict at once, rather than the row after each row.
-        season: rows after which values come again, such as 24 for hours. "As a season ago" is one
-            of the trivial forecasts that a model is compared with.
+        season: rows after which values come again, such as 24 for hours, or with times a span such
+            as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a
+            model is compared with.
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
         decimal: sign before the decimals of numbers that are text, a point or a comma.
+        split_column: column that says the part of each id: ``train``, ``valid`` or ``test``.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -129,7 +135,7 @@ class TableOptions:
     task: str | None = None
     per_step: bool | None = field(default=None, metadata={"flags": "--per-step/--per-id"})
     time_unit: str | None = AUTO
-    split: Sequence[float] = SPLIT
+    split: Sequence[float] | Mapping[str, Sequence[str]] = SPLIT
     split_seed: int = 0
     sort: bool = False
     scale: bool = True
@@ -142,9 +148,10 @@ class TableOptions:
     window: int | None = None
     stride: int | None = None
     horizon: int | None = None
-    season: int | None = None
+    season: int | str | None = None
     delimiter: str = COMMA
     decimal: str = DECIMALS[0]
+    split_column: str | None = None
 
     def __post_init__(self) -> None:
         for role in ("features", "static", "long"):
@@ -163,7 +170,7 @@ class TableOptions:
         boolean(sort=self.sort)
         boolean(scale=self.scale)
         seed_of_bits(32, split_seed=self.split_seed)  # all that NumPy's RandomState takes
-        fractions_of(self.split)
+        self._check_split()
         if self.time is None and (self.unit is not None or self.sort):
             raise ArgumentError("time_unit and sort are for a column of times. Name it as time.")
         timed = self.long or self.time_format or self.duplicates != DUPLICATES[0]
@@ -189,8 +196,53 @@ class TableOptions:
                 "leave it out."
             )
 
+    def _check_split(self) -> None:
+        """Check how the parts are made, and hold ids as the texts that they are compared as."""
+        if not isinstance(self.split, Mapping):
+            fractions_of(self.split)
+        else:
+            for part, ids in self.split.items():
+                one_of(PARTS, split=part)
+                if isinstance(ids, str) or not len(ids):
+                    raise ArgumentError(
+                        f"split[{part!r}] must be a list of ids, at least one, got {ids!r}."
+                    )
+            lacking = next((part for part in ("train", "test") if part not in self.split), None)
+            if lacking is not None:
+                raise ArgumentError(f"split names no ids for {lacking!r}. Only 'valid' may lack.")
+            texts = {part: tuple(map(str, ids)) for part, ids in self.split.items()}
+            object.__setattr__(self, "split", texts)
+        if not self.is_given:
+            return
+        others = {"group": self.group, "split_seed": self.split_seed, "id": self.id is None}
+        others["split_by"] = self.split_by != BY_ID
+        others["split"] = self.split_column is not None and self.split != SPLIT
+        wrong = next((name for name, value in others.items() if value), None)
+        if wrong is not None:
+            own = "split" if self.split_column is None else "split_column"
+            needs = "and there is no id" if wrong == "id" else f"and so does {wrong}"
+            raise ArgumentError(
+                f"{own} says which ids are in which part, {needs}. "
+                f"{'Name the column of the ids.' if wrong == 'id' else 'Leave one of them out.'}"
+            )
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user says which ids are in which part."""
+        return self.split_column is not None or isinstance(self.split, Mapping)
+
     def _check_windows(self) -> None:
+        if isinstance(self.season, str):
+            if self.season.isdecimal():
+                object.__setattr__(self, "season", int(self.season))
+            elif self.time is None:
+                raise ArgumentError(
+                    f"season={self.season!r} is a span of time. Name the column of times, or give "
+                    "the season in rows."
+                )
         for name in ("window", "stride", "horizon", "season"):
+            if isinstance(getattr(self, name), str):
+                continue
             if getattr(self, name) is not None:
                 at_least(1, **{name: getattr(self, name)})
                 if name in ("stride", "horizon") and self.window is None:
@@ -222,6 +274,8 @@ class TableOptions:
     @property
     def otherwise(self) -> str:
         """How to split otherwise, for a message."""
+        if self.is_given:
+            return "otherwise"
         if self.split_by == BY_TIME:
             return "at other fractions (--split)"
         return "with another split_seed (--split-seed)"
@@ -261,7 +315,7 @@ def told_of_options() -> dict[str, str]:
     }
 
 
-def fractions_of(split: Sequence[float]) -> tuple[float, float, float]:
+def fractions_of(split: object) -> tuple[float, float, float]:
     """Return the fractions of the three parts, which add up to 1.
 
     Args:
@@ -304,7 +358,8 @@ class TableInfo:
         dated: whether its times were dates, and not numbers.
         unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
         gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
-        ahead: of next-step prediction, how many of them a row is ahead on average.
+        ahead: of a forecast, how many of them a row is ahead on average, or over a horizon in the
+            median.
         categories: columns of text, each with its categories.
         variables: of a long table.
     """

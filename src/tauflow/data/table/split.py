@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tauflow.errors import ArgumentError, DataError
+from tauflow.registry import nearest
 
 from .frames import Sequences, joined, some
-from .options import BY_TIME, TableOptions, fractions_of
+from .options import BY_TIME, PARTS, TableOptions, fractions_of
 from .sheet import Indices, Sheet
 from .target import Target
 
-PARTS = ("train", "valid", "test")
 _WORDS = {"train": "training", "valid": "validation", "test": "test"}
 _BY_TIME = (
     "if there are targets in the rows, cut each id by time: split_by='time' (--split-by time)"
@@ -50,7 +50,7 @@ def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | 
     Args:
         target: what is predicted.
         options: what the user says of the table.
-        groups: the group of every id, if they are drawn by group.
+        groups: the group of every id, if they are drawn by group; or its part, if the user says.
 
     Raises:
         DataError: there are too few ids, groups or rows; a part has no target.
@@ -58,22 +58,82 @@ def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | 
     """
     if options.split_by == BY_TIME:
         return _by_time(target, options)
+    if options.is_given:
+        return _as_given(target, options, groups or {})
     return _by_id(target, options, groups)
 
 
-def groups_of(sheet: Sheet, column: str, sequences: Sequences) -> dict[str, str]:
+def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dict[str, str]:
+    """Return the part that every id is in, as the user says.
+
+    Raises:
+        DataError: an id is in two parts, or in none, or there is no such id or part.
+    """
+    if options.split_column is not None:
+        column = options.split_column
+        found = groups_of(sheet, column, sequences, "part")
+        wrong = next((name for name, part in found.items() if part not in PARTS), None)
+        if wrong is not None:
+            raise DataError(
+                f"{sheet.where}: column {column!r} holds {found[wrong]!r} for id {wrong!r}, "
+                f"expected {', '.join(PARTS)}. Correct it."
+            )
+        return found
+    assert isinstance(options.split, Mapping)
+    parts: dict[str, str] = {}
+    known = set(sequences.ids)
+    for part, ids in options.split.items():
+        for name in ids:
+            if parts.setdefault(name, part) != part:
+                raise DataError(
+                    f"split: id {name!r} is in {parts[name]!r} and in {part!r}: what is tested "
+                    "would have been trained on. Name it in one of them."
+                )
+            if name not in known:
+                raise DataError(
+                    f"split[{part!r}] names id {name!r}, and {sheet.where} has no rows of "
+                    f"it.{nearest(name, known)} Correct it, or leave it out."
+                )
+    rest = [name for name in sequences.ids if name not in parts]
+    if rest:
+        raise DataError(
+            f"split: {len(rest)} ids are in no part: {some(rest)}. Name them too, or remove their "
+            "rows."
+        )
+    return parts
+
+
+def _as_given(target: Target, options: TableOptions, said: Mapping[str, str]) -> Split:
+    of_each = np.array([said[name] for name in target.sequences.ids])
+    keep = {part: of_each == part for part in PARTS}
+    for part in ("train", "test"):
+        if not keep[part].any():
+            raise DataError(
+                f"no id of the {_WORDS[part]} part has a target. Name others for {part!r}."
+            )
+    parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
+    by = "as given" if options.split_column is None else f"by column {options.split_column!r}"
+    counts = _listed([len(one) for one in parts.values()])
+    note = f"{len(of_each)} ids: {counts}, {by}."
+    return Split(target, parts, target.whole.kept(keep["train"]), f"{by}: {counts}", (note,))
+
+
+def groups_of(
+    sheet: Sheet, column: str, sequences: Sequences, what: str = "group"
+) -> dict[str, str]:
     """Return the group of every id.
 
     Args:
         sheet: the table.
         column: of the groups.
         sequences: the rows of each id.
+        what: the groups are.
 
     Raises:
         DataError: a row has no group, or an id is in two of them.
     """
     advice = "Say what the id of the row belongs to, or remove the row."
-    sheet.filled(column, "a group", advice, DataError)
+    sheet.filled(column, f"a {what}", advice, DataError)
     names = sheet.texts(column)
     codes = names.codes
     firsts, owners = sequences.rows[sequences.starts], sequences.owners
@@ -83,7 +143,7 @@ def groups_of(sheet: Sheet, column: str, sequences: Sequences) -> dict[str, str]
         raise DataError(
             f"{sheet.cell(row, column)} holds {names[row]!r}, but {sheet.row(int(firsts[owner]))} "
             f"of the same id, {sequences.ids[owner]!r}, holds {names[firsts[owner]]!r}: an id in "
-            "two groups cannot be in one part with both. Correct the group, or make the id tell "
+            f"two {what}s cannot be in one part with both. Correct the {what}, or make the id tell "
             "more, such as patient and day for day."
         )
     return {name: names[row] for name, row in zip(sequences.ids, firsts, strict=True)}

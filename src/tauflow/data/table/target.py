@@ -79,6 +79,7 @@ def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
         "time": (options.time,),
         "target": options.targets,
         "group": (options.group,),
+        "part": (options.split_column,),
     }
     used: dict[str, str] = {}
     for role, names in roles.items():

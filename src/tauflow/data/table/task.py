@@ -1,5 +1,6 @@
 """From the cells of a table to batches: scaled by the training part, padded, with their card."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,16 +11,16 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.errors import DataError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 from .frames import Sequences, sequences_of, some
 from .inputs import Inputs, inputs_of
 from .options import AUTO, GAP_AHEAD, Categories, TableInfo, TableOptions
 from .sheet import Bools, Floats, Sheet
-from .split import Split, groups_of, split_of
+from .split import Split, groups_of, parts_said, split_of
 from .target import Target, check_classes, feature_columns, target_of
-from .times import read_times
+from .times import UNITS, Times, read_times, unit_of
 from .window import windowed
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
@@ -83,6 +84,8 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     inputs = inputs_of(sheet, features)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
+    if options.is_given:
+        groups = parts_said(sheet, options, sequences)
     split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
     variables = sheet.variables
     del sheet, sequences  # of which large tables need the room
@@ -105,6 +108,8 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     gap = 1.0
     if times is not None and options.time_unit == AUTO:
         gap = median_gap(parts["train"])
+    if target.horizon:
+        ahead = median_gap(parts["train"])
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
         part: _batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
@@ -137,7 +142,8 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         *_notes_on_scale(info, options),
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
     )
-    card = _card(split, info, name=name, source=source, notes=notes)
+    season = season_of(options, times, parts["train"])
+    card = _card(split, info, name=name, source=source, notes=notes, season=season)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
@@ -201,6 +207,36 @@ def median_gap(sequences: Sequences) -> float:
     return float(f"{np.median(gaps):.12g}") if gaps.size else 1.0
 
 
+def season_of(options: TableOptions, times: Times | None, sequences: Sequences) -> int:
+    """Return the rows of a season, 0 for none; a span of time is so many median gaps.
+
+    Raises:
+        ArgumentError: it is no span of time, or not of whole rows.
+        UnknownNameError: there is no such unit.
+    """
+    season = options.season
+    if not isinstance(season, str):
+        return season or 0
+    assert times is not None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", season)
+    if found is None or float(found[1]) == 0:
+        raise ArgumentError(f"season={season!r} is neither rows, 24, nor a span of time, '24h'.")
+    unit = unit_of(found[2], "season")
+    if times.unit not in UNITS:
+        raise ArgumentError(
+            f"season={season!r} is a span of time, and nothing says what times are counted in. Say "
+            "so (time_unit='hours'), or give the season in rows."
+        )
+    gap = median_gap(sequences)
+    rows = float(found[1]) * float(UNITS[unit] / UNITS[times.unit]) / gap
+    if round(rows) < 1 or abs(rows - round(rows)) > 0.01 * rows:
+        raise ArgumentError(
+            f"season={season!r} is {rows:.4g} of the median gaps, {gap:.4g} {times.unit}, and no "
+            "whole number of rows. Give another one."
+        )
+    return round(rows)
+
+
 def gaps_of(sequences: Sequences, unit: float) -> NDArray[np.float32]:
     """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
     valid = sequences.valid()
@@ -245,6 +281,7 @@ def _card(
     name: str,
     source: str,
     notes: tuple[str, ...],
+    season: int,
 ) -> DatasetCard:
     target, parts = split.target, split.parts
     measure = "accuracy" if target.is_class else "mse"
@@ -265,7 +302,7 @@ def _card(
         per_step=target.per_step,
         forecast=target.is_next_step,
         horizon=target.horizon,
-        season=info.options.season or 0,
+        season=season,
         notes=notes,
     )
 

@@ -61,8 +61,12 @@ class Times:
     dtype: torch.dtype | None = None
 
 
-def unit_of(name: str) -> str:
+def unit_of(name: str, what: str = "time_unit") -> str:
     """Return the full name of a unit such as ``"h"`` or ``"hours"``.
+
+    Args:
+        name: of the unit.
+        what: it is the unit of, for the message.
 
     Raises:
         UnknownNameError: dates cannot be converted to it.
@@ -71,7 +75,7 @@ def unit_of(name: str) -> str:
     full = low if low in UNITS else _SHORT.get(low)
     if full is None:
         raise UnknownNameError(
-            f"time_unit={name!r} is unknown.{nearest(name, UNITS)} Dates can be converted to: "
+            f"{what}={name!r} is unknown.{nearest(name, UNITS)} Dates can be converted to: "
             f"{', '.join(UNITS)}."
         )
     return full
