@@ -1,0 +1,69 @@
+"""Files of predictors whose facts or bytes were damaged: refused, or answers, or a refusal."""
+
+import random
+
+import pytest
+import torch
+from mutate import mutate_bytes, mutate_tree
+from survive import seeds, survives
+
+import tauflow
+from tauflow.data import from_table
+from tauflow.errors import ModelFileError, TauflowError
+from tauflow.predict.files import KIND
+from tauflow.tensorfile import encode, read_tensor_file
+
+PARTS = range(2)
+TABLE = {
+    "id": [f"p{row // 4}" for row in range(48)],
+    "time": [0.0, 1.0, 2.5, 4.0] * 12,
+    "a": [0.1 * (row % 7) for row in range(48)],
+    "ward": ["north", "south", None] * 16,
+    "y": ["yes" if row // 4 % 2 else "no" for row in range(48)],
+}
+SAID = {
+    "classes": {"target": "y"},
+    "values": {"target": "a", "features": ["ward"], "per_step": True},
+    "next": {"features": ["a", "ward"]},
+    "horizon": {"features": ["a"], "window": 2, "horizon": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return name, tensors and facts of a predictor of every task."""
+    folder, found = tmp_path_factory.mktemp("files"), []
+    for name, said in SAID.items():
+        data = from_table(TABLE, id="id", time="time", missing="inputs", **said)
+        torch.manual_seed(0)
+        card = data.card
+        body = tauflow.Elman(card.input_size, 3, return_sequences=card.per_step)
+        model = tauflow.SequenceModel(body, card.target_size)
+        tauflow.Predictor.of(model, data).save(folder / name)
+        read = read_tensor_file(folder / name, KIND, error=ModelFileError, advice="")
+        found.append((name, *read))
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
+    refused = 0
+    path = tmp_path / "damaged.safetensors"
+    for seed in seeds(part, tries("files of predictors", few=60, full=4000)):
+        rng = random.Random(seed)
+        name, tensors, facts = rng.choice(files)
+        if rng.random() < 0.8:
+            data = encode(KIND, tensors, mutate_tree(facts, rng))
+        else:
+            data = mutate_bytes(encode(KIND, tensors, facts), rng)
+        path.write_bytes(data)
+        what = f"predictor of {name}, seed {seed}"
+        result = survives(lambda: tauflow.load_predictor(path), what, seconds=5)
+        if isinstance(result, TauflowError):
+            assert isinstance(result, ModelFileError), what
+            assert path.name in str(result), what
+            refused += 1
+            continue
+        ahead = 1.0 if name == "next" else None
+        survives(lambda p=result, ahead=ahead: p.predict(TABLE, ahead=ahead), what, seconds=5)
+    assert refused > 10
