@@ -3,6 +3,7 @@
 It is a tensor file, see :mod:`tauflow.tensorfile`: nothing in it is pickled.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tauflow.data.card import DatasetCard
 from tauflow.data.stored import card_facts, card_from
 from tauflow.data.table.options import SPLIT, TableInfo, TableOptions
+from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of
 from tauflow.option_types import misfit
@@ -72,6 +75,8 @@ def load_predictor(path: str | Path) -> Predictor:
     try:
         card, told = card_from(facts["card"]), facts["table"]
         table = None if told is None else _table_from(told)
+        if table is not None:
+            _check_agreement(card, table)
         model, observed = facts["model"], bool(facts["observed"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         why = error if isinstance(error, TauflowError) else repr(error)
@@ -102,6 +107,35 @@ def _table_from(facts: Mapping[str, Any]) -> TableInfo:
         if said[name] is not None:
             said[name] = torch.tensor(said[name], dtype=torch.float64)
     return _checked(TableInfo, said)
+
+
+def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
+    """Raise :class:`ValueError` if what a file says of a table is not what was learned from one."""
+    _check_scales((info.x_mean, info.x_scale), info.inputs, card.input_size)
+    if (info.y_mean is None or info.y_scale is None) != (card.task != "regress"):
+        raise ValueError("values have a mean and a scale, and classes have none")
+    if info.y_mean is not None and info.y_scale is not None:
+        _check_scales((info.y_mean, info.y_scale), info.outputs, card.target_size)
+    elif len(info.options.targets) != 1 or len(info.outputs) != card.target_size:
+        raise ValueError(f"{len(info.outputs)} classes of {info.options.targets}")
+    texts = sum(len(texts) for _, texts in info.categories)
+    count = len(info.options.features or ()) - len(info.categories) + texts
+    if not 0 < count <= len(info.inputs):
+        raise ValueError(f"{count} inputs of features, and {len(info.inputs)} in all")
+    if (info.ahead is not None and not card.forecast) or (card.horizon and card.per_step):
+        raise ValueError("what is not forecast is not ahead, and a horizon has one answer")
+    spans = [span for span in (info.gap, info.ahead) if span is not None]
+    if not all(math.isfinite(span) and span > 0 for span in spans):
+        raise ValueError(f"gap and ahead are {spans}, expected numbers above 0")
+    if info.dated and info.unit not in UNITS:
+        raise ValueError(f"dates cannot be counted in {info.unit!r}")
+
+
+def _check_scales(numbers: tuple[Tensor, Tensor], names: tuple[str, ...], size: int) -> None:
+    if any(tuple(one.shape) != (size,) for one in numbers) or len(names) != size:
+        raise ValueError(f"names, means and scales of {size} columns are not as many")
+    if not all(bool(one.isfinite().all()) for one in numbers) or bool((numbers[1] <= 0).any()):
+        raise ValueError("means and scales are not finite numbers, or a scale is not above 0")
 
 
 def _checked(kind: type[K], values: dict[str, Any]) -> K:

@@ -5,7 +5,7 @@ import torch
 from own_tables import NAN, by_id, changed, visits, write
 
 from tauflow.data import from_table, load_task, sequences_like
-from tauflow.errors import ArgumentError, TimeError, UnknownNameError
+from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 
 SAID = {"id": "patient", "time": "hours", "features": ["a", "b"]}
 
@@ -91,3 +91,9 @@ def test_columns_and_units_have_to_be_there():
     assert sequences_like(dated, visits(hours=dates))[1].dt[0].tolist() == [0.0, 24.0, 48.0]
     with pytest.raises(ArgumentError, match="is no table of your own"):
         sequences_like(load_task("pendulum", sizes=(2, 1, 1), steps=3), visits())
+
+
+def test_a_number_too_far_from_those_of_the_training_is_refused():
+    data = from_table(visits(b=[1e-9 * (row % 3) for row in range(36)]), target="died", **SAID)
+    with pytest.raises(DataError, match=r"'b' is 1e\+38 in a row, too far from"):
+        sequences_like(data, visits(**changed("b", 3, 1e38)))

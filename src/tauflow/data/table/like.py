@@ -142,14 +142,14 @@ def table_like(
     if options.id is not None:
         sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)
-    columns = inputs_of(sheet, features, info.categories).columns
+    inputs = inputs_of(sheet, features, info.categories)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     if card.horizon and options.window is not None:  # it is predicted from the last window
         lengths = sequences.lengths
         sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
-    count = len(columns)
+    count = len(inputs.columns)
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
-    x, there = scaling.inputs_of(columns)
+    x, there = scaling.inputs_of(inputs.columns, inputs.names)
     following = None if info.ahead is None else np.full(len(x), info.ahead)
     if GAP_AHEAD in info.inputs[count:]:
         following = _ahead(sequences, ahead)

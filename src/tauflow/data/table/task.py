@@ -33,16 +33,30 @@ class Scaling:
     mean: Floats
     scale: Floats
 
-    def inputs_of(self, columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.float32], Bools]:
+    def inputs_of(
+        self, columns: Sequence[NDArray[Any]], names: Sequence[str]
+    ) -> tuple[NDArray[np.float32], Bools]:
         """Return the values of C columns, (R, C), scaled and 0 where NaN, and where they are not.
 
         Args:
             columns: numbers, (R,) each, or truth values.
+            names: of the columns, for messages.
+
+        Raises:
+            DataError: a number is so far from the mean that single precision cannot hold it.
         """
         observed = np.ones((len(columns[0]), len(columns)), np.bool_)
         scaled = np.zeros(observed.shape, np.float32)
         for place, column in enumerate(columns):  # one at a time, as tables may be large
-            scaled[:, place] = (column - self.mean[place]) / self.scale[place]
+            with np.errstate(over="ignore"):
+                scaled[:, place] = (column - self.mean[place]) / self.scale[place]
+            far = np.isinf(scaled[:, place])
+            if far.any():
+                raise DataError(
+                    f"{names[place]!r} is {column[int(np.argmax(far))]:.4g} in a row, too far from "
+                    f"the {self.mean[place]:.4g} +- {self.scale[place]:.4g} of the training part "
+                    "for single precision. Correct it, or leave it empty."
+                )
             absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
             if absent.any():
                 observed[:, place], scaled[absent, place] = ~absent, 0.0
@@ -95,7 +109,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         check_classes(options.targets[0], target, parts, otherwise=otherwise)
     x_scaling = _of_features(inputs, split, options)
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
-    x, observed = x_scaling.inputs_of(inputs.columns)
+    x, observed = x_scaling.inputs_of(inputs.columns, inputs.names)
     names, categories = inputs.names, inputs.categories
     del inputs
     seen = observed[target.sequences.rows]

@@ -104,7 +104,7 @@ def _missing(data: TaskData, info: TableInfo) -> list[tuple[str, float]]:
 def errors(found: Answered, data: TaskData) -> list[Listing]:
     """List the error of every target in its own unit; nothing of a single one, or of classes.
 
-    First comes what is far off for how much it varies.
+    First comes what is far off for how much it varies; of a forecast over a horizon, the next row.
     """
     info = data.table
     assert info is not None
@@ -112,12 +112,17 @@ def errors(found: Answered, data: TaskData) -> list[Listing]:
         return []
     ours = (found.predicted - found.truth).square().nanmean(0).sqrt()
     mean = (info.y_mean.to(found.truth) - found.truth).square().nanmean(0).sqrt()
-    rows = [
-        [info.outputs[place], f"{ours[place]:.4g}", f"{mean[place]:.4g}"]
-        for place in (ours / info.y_scale).argsort(descending=True).tolist()
-    ]
-    caption = "Root mean squared test errors in units of the table, the worst first."
-    return [Listing("Errors of each target", ("target", "model", "training mean"), rows, caption)]
+    scores, order = {"model": ours, "training mean": mean}, (ours / info.y_scale).argsort()
+    title, caption = "Errors of each target", "the worst first"
+    places = order.flip(0).tolist()
+    if horizon := data.card.horizon:
+        last = info.unscale_inputs(data.test.x[:, -1])[:, : len(ours) // horizon]
+        scores["as now"] = (last.repeat(1, horizon) - found.truth).square().nanmean(0).sqrt()
+        title, caption = "Errors by horizon", "the next row first; as now: the last row's value"
+        places = list(range(len(ours)))
+    rows = [[info.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
+    caption = f"Root mean squared test errors in units of the table, {caption}."
+    return [Listing(title, ("target", *scores), rows, caption)]
 
 
 def worst_ids(found: Answered, data: TaskData) -> list[Listing]:
