@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.data.table.like import NewTable
-from tauflow.data.table.options import TableInfo
+from tauflow.data.table.options import AFTER, TableInfo
 from tauflow.data.table.sheet import Floats, Indices
 from tauflow.data.table.times import UNITS
-from tauflow.data.table.window import AFTER
 from tauflow.extras import require
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ def answers_of(
     if read.ahead is not None and read.card.horizon:
         latest, ahead = columns[-1][1], read.ahead[rows]
         for step in range(1, read.card.horizon + 1):
-            columns.append((AFTER.format(name, step), _later(latest, step * ahead, info)))
+            later = step * ahead if ahead.ndim == 1 else ahead[:, step - 1]
+            columns.append((AFTER.format(name, step), _later(latest, later, info)))
     elif read.ahead is not None:
         columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.errors import DataError
+from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded
-from .frames import some
-from .options import Categories
+from .frames import Sequences, some
+from .options import AFTER, Categories, TableOptions
 from .sheet import Floats, Sheet, as_number, is_missing, truth
 from .times import is_date
 
@@ -44,6 +44,78 @@ class Inputs:
     def numbers(self) -> int:
         """How many of the inputs are numbers."""
         return len(self.names) - sum(len(texts) for _, texts in self.categories)
+
+
+def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
+    """Return the role of each column that has one, and is no feature for that."""
+    roles = {
+        "id": (options.id,),
+        "time": (options.time,),
+        "target": options.targets,
+        "group": (options.group,),
+        "part": (options.split_column,),
+    }
+    used: dict[str, str] = {}
+    for role, names in roles.items():
+        for name in names:
+            if name is not None and sheet.check_name(name, role) in used:
+                raise ArgumentError(
+                    f"column {name!r} is named as {used[name]} and as {role}. Name another one."
+                )
+            if name is not None:
+                used[name] = role
+    return used
+
+
+def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
+    """Return the columns of the inputs; what next-step prediction predicts comes first.
+
+    Raises:
+        UnknownNameError: there is no such column.
+        ArgumentError: a column has two roles that exclude each other.
+    """
+    used = _used(sheet, options)
+    names = [name for name in sheet.columns if name not in used]
+    if options.features is not None:
+        names = [sheet.check_name(name, "feature") for name in options.features]
+        twice = [name for name in names if names.count(name) > 1]
+        if (options.id is not None and options.id in names) or twice:
+            raise ArgumentError(
+                f"features: column {twice[0] if twice else options.id!r} is "
+                f"{'named twice' if twice else 'the id'}. Leave it out."
+            )
+    read_off = next((name for name in options.targets if name in names), None)
+    if options.is_forecast:
+        names = [*options.targets, *(name for name in names if name not in options.targets)]
+    elif read_off is not None:
+        raise ArgumentError(
+            f"features: column {read_off!r} is the target; a model would read off the "
+            "answer. Leave it out, or ask for next-step prediction."
+        )
+    if not names:
+        raise ArgumentError(
+            f"{sheet.where} has no column left for features: all are id, time, target or group. "
+            "Add one."
+        )
+    static = [name for name in names if name in (options.static or ())]
+    wrong = next((name for name in options.targets if name in static), None)
+    if wrong is not None:
+        raise ArgumentError(
+            f"column {wrong!r} is static, so that it does not change, and cannot be forecast."
+        )
+    known = [name for name in names if name in (options.known or ())]
+    wrong = next((n for n in (*options.targets, *static) if n in known), None)
+    if wrong is not None:
+        what = "static" if wrong in static else "forecast"
+        raise ArgumentError(
+            f"column {wrong!r} is known ahead, and cannot be {what} too. Name it as one of them."
+        )
+    missing = next((name for name in options.known or () if name not in known), None)
+    if missing is not None:
+        sheet.check_name(missing, "known")
+        raise ArgumentError(f"known: column {missing!r} is no feature. Name it as one too.")
+    last = {*known, *static}
+    return (*(name for name in names if name not in last), *known, *static)
 
 
 def inputs_of(sheet: Sheet, features: Sequence[str], known: Categories | None = None) -> Inputs:
@@ -116,4 +188,44 @@ def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
             f"{sheet.holds(int(odd[0]), column)}, a category that the table of the training had "
             f"not. Known are: {some(categories, 12)}. Correct it, or leave the cell empty."
         )
+    return found
+
+
+def with_known(
+    inputs: Inputs, known: Sequence[str] | None, steps: int, sequences: Sequences
+) -> Inputs:
+    """Return the inputs with those of columns that are known ahead, of so many rows after each.
+
+    Args:
+        inputs: of every row.
+        known: names of the columns.
+        steps: how many rows.
+        sequences: which rows come after each.
+    """
+    if not known:
+        return inputs
+    texts = dict(inputs.categories)
+    names, columns = [], []
+    for column in known:
+        of_it = [ONE_OF.format(column, text) for text in texts.get(column, ())] or [column]
+        for name in of_it:
+            values = inputs.columns[inputs.names.index(name)].astype(np.float64)
+            names += [AFTER.format(name, step) for step in range(1, steps + 1)]
+            columns += list(later_of(values, steps, sequences).T)
+    count = inputs.numbers
+    return Inputs(
+        (*inputs.names[:count], *names, *inputs.names[count:]),
+        (*inputs.columns[:count], *columns, *inputs.columns[count:]),
+        inputs.categories,
+    )
+
+
+def later_of(values: Floats, steps: int, sequences: Sequences) -> Floats:
+    """Return what the rows after each hold, (R, steps), NaN after the last one of its sequence."""
+    found = np.full((len(values), steps), np.nan)
+    ends = np.repeat(sequences.ends, sequences.lengths)
+    for step in range(1, steps + 1):
+        later = np.arange(len(ends)) + step
+        there = later < ends
+        found[sequences.rows[there], step - 1] = values[sequences.rows[later[there]]]
     return found

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from tauflow.batch import SequenceBatch
 from tauflow.checks import positive
 from tauflow.data.card import DatasetCard, TaskData
-from tauflow.errors import ArgumentError, TimeError
+from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
 from .frames import Sequences, sequences_of
-from .inputs import inputs_of
+from .inputs import inputs_of, later_of, with_known
 from .options import GAP_AHEAD, MEASURED, TableInfo
 from .sheet import Bools, Floats, Sheet
 from .task import Scaling, gaps_of, with_input
@@ -144,6 +144,16 @@ def table_like(
     times = None if options.time is None else _times(sheet, options.time, info)
     inputs = inputs_of(sheet, features, info.categories)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
+    later = None
+    if options.known:
+        if ahead is not None:
+            raise ArgumentError("ahead: the rows to predict say when they are. Leave it out.")
+        steps = card.horizon or 1
+        inputs = with_known(inputs, options.known, steps, sequences)
+        clock = np.empty(len(sequences.rows))
+        clock[sequences.rows] = sequences.times
+        later = later_of(clock, steps, sequences) - clock[:, None]
+        sequences = _before_known(sheet, info, sequences, steps)
     if card.horizon and options.window is not None:  # it is predicted from the last window
         lengths = sequences.lengths
         sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
@@ -151,13 +161,56 @@ def table_like(
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
     x, there = scaling.inputs_of(inputs.columns, inputs.names)
     following = None if info.ahead is None else np.full(len(x), info.ahead)
-    if GAP_AHEAD in info.inputs[count:]:
+    if later is not None:
+        following = later if card.horizon else later[:, 0]
+    if GAP_AHEAD in info.inputs[count:] and later is not None:
+        assert following is not None
+        told = np.nan_to_num(following) / float(info.x_scale[count])
+        x, there = with_input(x, there, told)
+    elif GAP_AHEAD in info.inputs[count:]:
         following = _ahead(sequences, ahead)
         x, there = with_input(x, there, following / float(info.x_scale[count]))
     elif ahead is not None:
         raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
-    x, seen = (x, there) if observed else (_with_measured(info, x, there), None)
+    x, seen = (x, there) if observed else (_with_measured(info, x, there, sequences), None)
     return NewTable(sheet, sequences, card, x, seen, None if times is None else info.gap, following)
+
+
+def _before_known(sheet: Sheet, info: TableInfo, sequences: Sequences, steps: int) -> Sequences:
+    """Return the sequences without their last rows, which are those to predict.
+
+    Raises:
+        DataError: there are too few rows, or such a row lacks what is known ahead, or holds what is
+            to be predicted.
+    """
+    options = info.options
+    rows = f"the last {'row' if steps == 1 else f'{steps} rows'} of each id"
+    short = sequences.lengths <= steps
+    if short.any():
+        raise DataError(
+            f"{sheet.where}: id {sequences.ids[int(np.argmax(short))]!r} has too few rows: {rows} "
+            f"are for what is known ahead ({', '.join(options.known or ())}), and others come "
+            "before them."
+        )
+    place = np.arange(len(sequences.rows)) - np.repeat(sequences.ends, sequences.lengths)
+    ahead = sequences.rows[place >= -steps]
+    for column in options.known or ():
+        empty = ahead[sheet.missing(column)[ahead]]
+        if empty.size:
+            raise DataError(
+                f"{sheet.cell(int(empty[0]), column)} is empty, and known ahead in {rows}, which "
+                "are those to predict. Fill it in."
+            )
+    given = {*(options.known or ()), *(options.static or ()), *dict(info.categories)}
+    outputs = options.targets or [n for n in options.features or () if n not in given]
+    for column in outputs:
+        full = ahead[~sheet.missing(column)[ahead]] if column in sheet.columns else ahead[:0]
+        if full.size:
+            raise DataError(
+                f"{sheet.holds(int(full[0]), column)}, which is to be predicted: {rows} are those "
+                f"to predict, with {', '.join(options.known or ())} alone. Add such rows."
+            )
+    return sequences.between(np.zeros_like(sequences.lengths), sequences.lengths - steps)
 
 
 def _times(sheet: Sheet, column: str, info: TableInfo) -> Times:
@@ -186,11 +239,14 @@ def _ahead(sequences: Sequences, last: float | None) -> Floats:
     return found
 
 
-def _with_measured(info: TableInfo, x: NDArray[np.float32], there: Bools) -> NDArray[np.float32]:
+def _with_measured(
+    info: TableInfo, x: NDArray[np.float32], there: Bools, sequences: Sequences
+) -> NDArray[np.float32]:
     """Return the inputs with those that say what was measured."""
     names = info.inputs[: x.shape[1]]
     told = [MEASURED.format(name) in info.inputs[x.shape[1] :] for name in names]
-    gaps = [name for place, name in enumerate(names) if not there[:, place].all()]
+    full = there[sequences.rows].all(axis=0)
+    gaps = [name for place, name in enumerate(names) if not full[place]]
     silent = [name for name in gaps if not told[names.index(name)]]
     if silent:
         raise ArgumentError(

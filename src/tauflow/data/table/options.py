@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         delimiter: str
         decimal: str
         split_column: str | None
+        known: Sequence[str] | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
@@ -56,6 +57,8 @@ DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")
 GAP_AHEAD = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
+AFTER = "{} +{}"
+"""Name of a value so many rows later."""
 MEASURED = "{} measured"
 """Name of the input that says whether a feature was measured."""
 
@@ -122,6 +125,10 @@ class TableOptions:
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
         decimal: sign before the decimals of numbers that are text, a point or a comma.
         split_column: column that says the part of each id: ``train``, ``valid`` or ``test``.
+        known: columns whose later values are known ahead, such as the hour of the day or a plan.
+            They are not predicted: of a forecast each row is told those of the rows to predict, as
+            inputs more. To predict, a table ends with these rows of each id, one or a horizon, in
+            which what is predicted is empty.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -152,9 +159,10 @@ class TableOptions:
     delimiter: str = COMMA
     decimal: str = DECIMALS[0]
     split_column: str | None = None
+    known: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for role in ("features", "static", "long"):
+        for role in ("features", "static", "long", "known"):
             self._check_names(role)
         if self.long is not None and len(self.long) != 2:
             raise ArgumentError(
@@ -252,6 +260,11 @@ class TableOptions:
         if self.horizon is not None and self.task not in (None, NEXT_STEP):
             raise ArgumentError(
                 f"horizon is for forecasts, and task={self.task!r} is none. Leave one of them out."
+            )
+
+        if self.known and not self.is_forecast:
+            raise ArgumentError(
+                "known is for forecasts: columns whose later values are known ahead. Leave it out."
             )
 
     @property

@@ -72,66 +72,6 @@ class Target:
         return sequences.rows[sequences.firsts(self.there)]
 
 
-def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
-    """Return the role of each column that has one, and is no feature for that."""
-    roles = {
-        "id": (options.id,),
-        "time": (options.time,),
-        "target": options.targets,
-        "group": (options.group,),
-        "part": (options.split_column,),
-    }
-    used: dict[str, str] = {}
-    for role, names in roles.items():
-        for name in names:
-            if name is not None and sheet.check_name(name, role) in used:
-                raise ArgumentError(
-                    f"column {name!r} is named as {used[name]} and as {role}. Name another one."
-                )
-            if name is not None:
-                used[name] = role
-    return used
-
-
-def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
-    """Return the columns of the inputs; what next-step prediction predicts comes first.
-
-    Raises:
-        UnknownNameError: there is no such column.
-        ArgumentError: a column has two roles that exclude each other.
-    """
-    used = _used(sheet, options)
-    names = [name for name in sheet.columns if name not in used]
-    if options.features is not None:
-        names = [sheet.check_name(name, "feature") for name in options.features]
-        twice = [name for name in names if names.count(name) > 1]
-        if (options.id is not None and options.id in names) or twice:
-            raise ArgumentError(
-                f"features: column {twice[0] if twice else options.id!r} is "
-                f"{'named twice' if twice else 'the id'}. Leave it out."
-            )
-    read_off = next((name for name in options.targets if name in names), None)
-    if options.is_forecast:
-        names = [*options.targets, *(name for name in names if name not in options.targets)]
-    elif read_off is not None:
-        raise ArgumentError(
-            f"features: column {read_off!r} is the target; a model would read off the "
-            "answer. Leave it out, or ask for next-step prediction."
-        )
-    if not names:
-        raise ArgumentError(
-            f"{sheet.where} has no column left for features: all are id, time, target or group. "
-            "Add one."
-        )
-    static = [name for name in names if name in (options.static or ())]
-    wrong = next((name for name in options.targets if name in static), None)
-    if wrong is not None:
-        raise ArgumentError(
-            f"column {wrong!r} is static, so that it does not change, and cannot be forecast."
-        )
-    return (*(name for name in names if name not in static), *static)
-
-
 def target_of(
     sheet: Sheet,
     options: TableOptions,
@@ -310,7 +250,8 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             "next-step prediction has a target at every step. Leave per_step out, or name a target."
         )
     numbers = inputs.names[: inputs.numbers]
-    changing = tuple(name for name in numbers if name not in (options.static or ()))
+    fixed = (*(options.static or ()), *(options.known or ()))
+    changing = tuple(name for name in numbers if name not in fixed)
     outputs = options.targets or changing
     text = next((name for name in outputs if name not in numbers), None)
     if text is not None or not outputs:

@@ -15,11 +15,11 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 from .frames import Sequences, sequences_of, some
-from .inputs import Inputs, inputs_of
+from .inputs import Inputs, feature_columns, inputs_of, with_known
 from .options import AUTO, GAP_AHEAD, Categories, TableInfo, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, parts_said, split_of
-from .target import Target, check_classes, feature_columns, target_of
+from .target import Target, check_classes, target_of
 from .times import UNITS, Times, read_times, unit_of
 from .window import windowed
 
@@ -102,8 +102,9 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         groups = parts_said(sheet, options, sequences)
     split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
     variables = sheet.variables
+    more = with_known(inputs, options.known, options.horizon or 1, sequences)
     del sheet, sequences  # of which large tables need the room
-    split = windowed(split, options, inputs)
+    split, inputs = windowed(split, options, inputs), more
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(options.targets[0], target, parts, otherwise=otherwise)
@@ -111,7 +112,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
     x, observed = x_scaling.inputs_of(inputs.columns, inputs.names)
     names, categories = inputs.names, inputs.categories
-    del inputs
+    del inputs, more
     seen = observed[target.sequences.rows]
     said = replace(options, features=features, task=target.task, per_step=target.per_step)
     ahead = _mean_ahead(target, parts["train"])

@@ -8,12 +8,10 @@ from tauflow.errors import DataError
 
 from .frames import Sequences, joined
 from .inputs import Inputs
-from .options import TableOptions
+from .options import AFTER, TableOptions
 from .sheet import Bools, Indices
 from .split import Split
 
-AFTER = "{} +{}"
-"""Name of a value so many rows after the window."""
 _FEW_STEPS = 200
 
 

@@ -45,7 +45,7 @@ def predict_command(run: TaskRun) -> str:
     if info is None:
         return ""
     words = ["tauflow", "predict", str(run.directory), "--csv", "new.csv", "--out", "answers.csv"]
-    if GAP_AHEAD in info.inputs:
+    if GAP_AHEAD in info.inputs and not info.options.known:
         words += ["--ahead", f"{info.ahead:.4g}"]
     return shlex.join(words)
 

@@ -1,0 +1,118 @@
+"""Forecasts that are told what is known ahead: of the rows to predict, and demanded for them."""
+
+import numpy as np
+import pytest
+import torch
+from own_tables import NAN
+
+import tauflow
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError, DataError
+from tauflow.predict import Predictor
+
+SAID = {"time": "t", "known": ["plan"], "scale": False, "time_unit": None}
+
+
+def series(rows=200, **more):
+    """Return a load that is the plan of the same row, and a plan that nobody can guess."""
+    plan = np.random.default_rng(0).normal(size=rows).round(3).tolist()
+    return {"t": [2.0 * row for row in range(rows)], "load": plan, "plan": plan, **more}
+
+
+def ahead(rows, history):
+    """Return a series whose last rows hold the plan alone."""
+    table = series(rows)
+    return {**table, "load": [*table["load"][:history], *[NAN] * (rows - history)]}
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+def test_each_row_is_told_the_plan_of_the_rows_to_predict(missing):
+    data = from_table(series(), window=10, horizon=3, missing=missing, **SAID)
+    assert data.table.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3")
+    assert data.table.outputs == ("load +1", "load +2", "load +3")
+    assert torch.equal(data.train.x[:, -1, 2:], data.train.y)  # the load is what the plan was
+    assert torch.equal(data.train.x[:, :-1, 2], data.train.x[:, 1:, 1])
+    assert data.train.observed is None
+    following = from_table(series(), missing=missing, **SAID)
+    assert following.table.inputs == ("load", "plan", "plan +1")
+    assert torch.equal(following.test.x[..., 2:], following.test.y)
+
+
+def test_what_was_not_known_ahead_is_in_no_input():
+    table, data = series(), from_table(series(), window=10, horizon=3, **SAID)
+    table["load"] = [value if row < 50 else -value for row, value in enumerate(table["load"])]
+    other = from_table(table, window=10, horizon=3, **SAID)
+    until = 13  # windows from row 0, 3, ... end before row 50
+    assert torch.equal(data.train.x[:until], other.train.x[:until])
+
+
+def test_text_may_be_known_ahead():
+    day = ["work" if row % 7 < 5 else "rest" for row in range(200)]
+    data = from_table(series(day=day), window=5, horizon=1, **{**SAID, "known": ["day"]})
+    names = ("load", "plan", "day=rest +1", "day=work +1", "day=rest", "day=work")
+    assert data.table.inputs == names
+    assert data.table.outputs == ("load +1", "plan +1")
+    assert torch.equal(data.train.x[:, :-1, 2:4], data.train.x[:, 1:, 4:])
+
+
+class Told(torch.nn.Module):
+    """Answers with the inputs that hold the plan of the rows to predict."""
+
+    def __init__(self, steps, per_step):
+        super().__init__()
+        self.steps, self.per_step = steps, per_step
+
+    def forward(self, x, **_):
+        told = x[..., 2 : 2 + self.steps]
+        return (told if self.per_step else told[:, -1]), None
+
+
+def test_predictions_are_for_the_rows_that_hold_the_plan_alone():
+    data = from_table(series(), window=10, horizon=3, **SAID)
+    found = Predictor.of(Told(3, per_step=False), data).predict(ahead(43, 40))
+    assert list(found) == ["t", "t +1", "t +2", "t +3", "load +1", "load +2", "load +3"]
+    assert found.iloc[0, :4].tolist() == [78.0, 80.0, 82.0, 84.0]
+    assert found.iloc[0, 4:].tolist() == pytest.approx(series()["plan"][40:43])
+    uneven = {"t": np.cumsum(1 + np.arange(200) % 3).tolist()}
+    data = from_table(series(**uneven), **SAID)
+    new = {**ahead(41, 40), "t": uneven["t"][:41]}
+    found = Predictor.of(Told(1, per_step=True), data).predict(new)
+    assert len(found) == 40
+    assert found["t predicted"].tolist() == uneven["t"][1:41]
+    assert found["load"].tolist() == pytest.approx(series()["plan"][1:41])
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (series(43), r"row 40 .*'load' holds .* which is to be predicted: the last 3 rows"),
+        (ahead(3, 0), "too few rows"),
+        ({**ahead(43, 40), "plan": [*series()["plan"][:42], NAN]}, "row 42.*'plan' is empty"),
+    ],
+)
+def test_rows_to_predict_that_are_none(new, words):
+    data = from_table(series(), window=10, horizon=3, **SAID)
+    with pytest.raises(DataError, match=words):
+        Predictor.of(Told(3, per_step=False), data).predict(new)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"known": ["plan"], "target": "plan"}, "known is for forecasts"),
+        ({"known": ["plan"], "target": "plan", "task": "next-step"}, "cannot be forecast too"),
+        ({"known": ["plan"], "static": ["plan"]}, "cannot be static too"),
+        ({"known": ["plan"], "features": ["load"]}, "is no feature"),
+        ({"known": "plan"}, "must be a list"),
+    ],
+)
+def test_what_cannot_be_known_ahead(said, words):
+    with pytest.raises(ArgumentError, match=words):
+        from_table(series(plan=[1.0] * 200), time="t", **said)
+
+
+def test_a_time_ahead_is_said_by_the_rows():
+    data = from_table(series(), **SAID)
+    model = tauflow.SequenceModel(tauflow.Elman(3, 2), 1)
+    with pytest.raises(ArgumentError, match="the rows to predict say when"):
+        Predictor.of(model, data).predict(ahead(41, 40), ahead=1.0)
