@@ -140,6 +140,8 @@ def typed_columns(
         uncertain = {place for place, column in enumerate(found) if column is None}
         if not uncertain:
             break
+        if uncertain <= text:
+            return None
         text |= uncertain
     columns = [column for column in found if column is not None]
     empty: NDArray[np.bool_] | None = None
