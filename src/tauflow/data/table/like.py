@@ -245,7 +245,7 @@ def _with_measured(
     """Return the inputs with those that say what was measured."""
     names = info.inputs[: x.shape[1]]
     told = [MEASURED.format(name) in info.inputs[x.shape[1] :] for name in names]
-    full = there[sequences.rows].all(axis=0)
+    full: Bools = np.asarray(there[sequences.rows].all(axis=0))
     gaps = [name for place, name in enumerate(names) if not full[place]]
     silent = [name for name in gaps if not told[names.index(name)]]
     if silent:
