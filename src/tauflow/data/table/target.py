@@ -244,11 +244,8 @@ def _is_per_step(
     )
 
 
-def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> Target:
-    if options.per_step is False:
-        raise ArgumentError(
-            "next-step prediction has a target at every step. Leave per_step out, or name a target."
-        )
+def _forecast(options: TableOptions, inputs: Inputs) -> tuple[str, ...]:
+    """Return the features whose later values are predicted."""
     numbers = inputs.names[: inputs.numbers]
     fixed = (*(options.static or ()), *(options.known or ()))
     changing = tuple(name for name in numbers if name not in fixed)
@@ -259,6 +256,15 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             f"a forecast is of numbers, and {'no feature' if text is None else repr(text)} holds "
             f"{'any that change' if text is None else 'text'}. Name another target."
         )
+    return outputs
+
+
+def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> Target:
+    if options.per_step is False:
+        raise ArgumentError(
+            "next-step prediction has a target at every step. Leave per_step out, or name a target."
+        )
+    outputs = _forecast(options, inputs)
     values = inputs.first(len(outputs))
     if options.horizon is not None:  # of windows, which are cut when the parts are known
         target = Target(
@@ -286,7 +292,8 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
     known[cut.rows], y[cut.rows] = ~np.isnan(following), np.nan_to_num(following)
     ahead[cut.rows] = long.gaps()[later]
     why = "as asked for" if options.task else "there is no target"
-    what = ", ".join(map(repr, options.targets)) or "all features"
+    named = outputs if options.known else options.targets
+    what = ", ".join(map(repr, named)) or "all features"
     notes = [f"Task: {NEXT_STEP}, of {what} at the time of the next row ({why})."]
     # Gaps differ by more than rounding of the times makes them differ. Nothing absolute may be
     # allowed for: of times in days, a millisecond is 1.2e-8.

@@ -92,19 +92,9 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
     features = feature_columns(sheet, options)
-    times = None
-    if options.time is not None:
-        times = read_times(sheet, options.time, options.unit)
-    inputs = inputs_of(sheet, features)
-    sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
-    groups = None if options.group is None else groups_of(sheet, options.group, sequences)
-    if options.is_given:
-        groups = parts_said(sheet, options, sequences)
-    split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
+    inputs, split, times = _arranged(sheet, options, features)
     variables = sheet.variables
-    more = with_known(inputs, options.known, options.horizon or 1, sequences)
-    del sheet, sequences  # of which large tables need the room
-    split, inputs = windowed(split, options, inputs), more
+    del sheet  # of which large tables need the room
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(options.targets[0], target, parts, otherwise=otherwise)
@@ -112,7 +102,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
     x, observed = x_scaling.inputs_of(inputs.columns, inputs.names)
     names, categories = inputs.names, inputs.categories
-    del inputs, more
+    del inputs
     seen = observed[target.sequences.rows]
     said = replace(options, features=features, task=target.task, per_step=target.per_step)
     ahead = _mean_ahead(target, parts["train"])
@@ -160,6 +150,23 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     season = season_of(options, times, parts["train"])
     card = _card(split, info, name=name, source=source, notes=notes, season=season)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
+
+
+def _arranged(
+    sheet: Sheet, options: TableOptions, features: Sequence[str]
+) -> tuple[Inputs, Split, Times | None]:
+    """Return the inputs of every row, which rows are in which part, and the times."""
+    times = None
+    if options.time is not None:
+        times = read_times(sheet, options.time, options.unit)
+    inputs = inputs_of(sheet, features)
+    sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
+    groups = None if options.group is None else groups_of(sheet, options.group, sequences)
+    if options.is_given:
+        groups = parts_said(sheet, options, sequences)
+    split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
+    split = windowed(split, options, inputs)
+    return with_known(inputs, options.known, options.horizon or 1, sequences), split, times
 
 
 def _mean_ahead(target: Target, trained: Sequences) -> float | None:
