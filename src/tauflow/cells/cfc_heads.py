@@ -22,27 +22,9 @@ MODES = ("default", "no_gate", "pure")
 
 
 class ClosedFormHeads(nn.Module):
-    r"""Dense heads on features z, and the closed form in time that joins them.
+    """Dense heads on features z, and the closed form in time that joins them.
 
-    With g and h two heads, t_a and t_b two time heads, p the time gate and s its sign:
-
-    .. math::
-        p = \mathrm{sigmoid}(s\, t_a(z)\, dt + t_b(z))
-
-        \text{default:}\quad h' = \varphi(g(z)) (1 - p) + \varphi(h(z))\, p
-
-        \text{no\_gate:}\quad h' = \varphi(g(z)) + p\, \varphi(h(z))
-
-        \text{pure:}\quad h' = A - A\, e^{-dt (|w_\tau| + |r|)}\, r, \qquad r = g(z)
-
-    Source: Hasani et al. 2022, "Closed-form continuous-time neural networks", Eqs. 9 and 10, in the
-    form of the released code.
-
-    Differs from the paper: Eq. 10 has one time head; the code has two, t_b being learned
-    (``time_bias=False`` gives Eq. 10). Eq. 9 has a vector B and a positive f in two roles; the code
-    has -A for B and one head r, kept here because every published Cf-S number comes from it. Its
-    |w_tau| starts at 0, where the gradient of abs vanishes, so that it never learns w_tau; here the
-    slope at 0 is 1.
+    The equations, and what differs from the paper, stand with ``CfCCell``.
 
     Args:
         features: width Q of z.

@@ -26,8 +26,16 @@ tauflow: neural networks whose state flows in continuous time
 'tauflow --help' lists all commands, 'tauflow doctor' looks at this machine."""
 
 
+_FIRST = ("run", "inspect", "predict", "show", "info", "models", "data")
+
+
 class TauflowGroup(TyperGroup):
     """Turns errors meant for users, and Ctrl-C, into messages on standard error."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """List what a newcomer needs first; the rest in the order in which it was added."""
+        names = super().list_commands(ctx)
+        return [*(n for n in _FIRST if n in names), *(n for n in names if n not in _FIRST)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--traceback`` wherever it stands: it is thought of when a command has failed.

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .plain_math import plain_math
+
 _CAUSAL = "Causal: what it makes of a sample hangs on that sample and earlier ones alone."
 _AHEAD = "Looks ahead: what it makes of a sample hangs on later ones too."
 
@@ -39,7 +41,9 @@ def info(
 
 def _in_plain_words(text: str) -> str:
     """Return a docstring without what only documentation tools read."""
-    text = re.sub(r"^\.\. math::\s*$\n?", "", text, flags=re.MULTILINE)
+    block = re.compile(r"^\.\. math::\s*\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
+    text = block.sub(lambda match: plain_math(match[1].lstrip("\n")), text)
+    text = re.sub(r":math:`([^`]*)`", lambda match: plain_math(match[1]), text)
     return re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", text).replace("``", "").strip()
 
 
