@@ -55,12 +55,24 @@ def sources_digest(*folders: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def inlined(function: Callable[..., Any] | None = None, *, math: set[str] = FAST) -> Any:
-    """Compile a function that kernels call."""
+def inlined(
+    function: Callable[..., Any] | None = None, *, math: set[str] = FAST, always: bool = False
+) -> Any:
+    """Compile a function that kernels call.
+
+    Args:
+        function: to compile.
+        math: freedoms of its arithmetic.
+        always: whether to inline it however long it is: a loop with a call in it is no vector loop.
+    """
     if function is None:
-        return lambda decorated: inlined(decorated, math=math)
+        return lambda decorated: inlined(decorated, math=math, always=always)
     return numba.njit(
-        fastmath=math, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+        fastmath=math,
+        error_model="numpy",
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        forceinline=always,
     )(function)
 
 

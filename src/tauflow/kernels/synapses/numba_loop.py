@@ -71,7 +71,7 @@ from .numba_synapses import conduct, pull_back
 _ZERO = f4(0.0)
 _ONE = f4(1.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
-_TERMS_PER_SUM, _SUMS_PER_SUM = 8, 32
+_TERMS_PER_SUM, _SUMS_PER_SUM = 24, 32
 _NEAR = f4(0.5)
 # Series of (phi(r) - 1) / r and of phi'(r), whose next terms are below 1e-8 there.
 _P1, _P2, _P3, _P4, _P5, _P6, _P7 = (f4((-1) ** k / factorial(k + 1)) for k in range(1, 8))
@@ -93,7 +93,7 @@ def _gap_slope(after, drive, conductance, reciprocal, slope):
         slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
 
 
-@inlined
+@inlined(always=True)
 def _decay(r):
     """Return e^(-r), phi(r) = (1 - e^(-r)) / r, and phi'(r) / phi(r)."""
     e = exp(-r)
@@ -101,10 +101,10 @@ def _decay(r):
     # Near 0, where the quotients would cancel, phi and phi' are taken from their series.
     p1 = _P1 + r * (_P2 + r * (_P3 + r * (_P4 + r * (_P5 + r * (_P6 + r * _P7)))))
     q = _Q0 + r * (_Q1 + r * (_Q2 + r * (_Q3 + r * (_Q4 + r * (_Q5 + r * _Q6)))))
-    near = _ONE + r * p1
-    is_near = abs(r) < _NEAR
-    phi = near if is_near else rest / r
-    return e, phi, q / near if is_near else (e - phi) / rest
+    near, far = _ONE + r * p1, rest / r
+    near_bend, far_bend = q / near, (e - far) / rest
+    small = abs(r) < _NEAR  # chosen between, both being there: LLVM vectorises no branch
+    return e, near if small else far, near_bend if small else far_bend
 
 
 @inlined(math=EXACT_DIVISION)
@@ -228,33 +228,34 @@ def ltc_forward(  # noqa: C901 - the inner loop of both kinds of solvers, which 
 
 
 @inlined
-def _pull_back_step(method, samples, tape, pulls, place, own):
+def _pull_back_step(method, samples, tape, around, place, row, sums):
     """Take the gradient after a fused or exponential sub-step back, apart from synapses.
 
     Args:
-        method, samples, tape, pulls: see :mod:`.layout`.
+        method, samples, tape: see :mod:`.layout`.
+        around: potentials before and after the sub-step, (4, N) each.
         place: sequence, step and sub-step.
-        own: gradients of a row: of v, which becomes the direct part of that before; of drive and
-            conductance, written; of C, added to.
+        row: of the block.
+        sums: gradients, (4, N): of v, which becomes the direct part of that before; of drive and
+            conductance, written; and of C, (N,), added to.
 
     Returns:
         The gradient of the sub-step's length, 0 if it is not wanted.
     """
-    (n, t, e), (g_v, g_drive, g_conductance, g_C) = place, own
-    v, reciprocal = tape.kept[0, n, t, e], tape.kept[1, n, t, e]
-    after = pulls.out[n, t] if e == method.substeps - 1 else tape.kept[0, n, t, e + 1]
-    delta, C = samples.delta[n, t], method.C
-    g_delta = dot(g_v, tape.slopes[n, t, e]) if tape.slopes.shape[0] > 0 else _ZERO
+    (n, t, e), (v, after), (g_v, g_drive, g_conductance, g_C) = place, around, sums
+    kept, delta, C = tape.kept, samples.delta[n, t], method.C
+    g_delta = dot(g_v[row], tape.slopes[n, t, e]) if tape.slopes.shape[0] > 0 else _ZERO
     if method.a.size > 0:
-        _pull_back_flow(v, reciprocal, after, delta, C, own)
+        own = g_v[row], g_drive[row], g_conductance[row], g_C
+        _pull_back_flow(v[row], kept[1, n, t, e], after[row], delta, C, own)
         return g_delta
-    for j in range(v.shape[0]):
-        g_n = g_v[j] * reciprocal[j]
-        g_m = -g_n * after[j]
-        g_C[j] += g_n * v[j] + g_m
-        g_drive[j] = delta * g_n
-        g_conductance[j] = delta * g_m
-        g_v[j] = g_n * C[j]
+    for j in range(C.shape[0]):  # without slices, of which numba counts every one
+        g_n = g_v[row, j] * kept[1, n, t, e, j]
+        g_m = -g_n * after[row, j]
+        g_C[j] += g_n * v[row, j] + g_m
+        g_drive[row, j] = delta * g_n
+        g_conductance[row, j] = delta * g_m
+        g_v[row, j] = g_n * C[j]
     return g_delta
 
 
@@ -321,6 +322,23 @@ def _add_stages(rows, g_v, g_at):
 
 
 @inlined
+def _recall(kept, first, rows, t, e, at):
+    """Read the potentials of an evaluation."""
+    for row in range(rows):
+        for j in range(at.shape[1]):
+            at[row, j] = kept[0, first + row, t, e, j]
+
+
+@inlined
+def _add_and_copy(total, part, at, after):
+    """Add the gradients of a block to those of the input; ``at`` is what the next one ends at."""
+    for row in range(4):
+        for j in range(total.shape[1]):
+            total[row, j] += part[row, j]
+            after[row, j] = at[row, j]
+
+
+@inlined
 def _add_to_leak(rows, g_neuron, g_drive, g_conductance):
     for row in range(rows):
         add(g_neuron[0], g_drive[row])
@@ -336,22 +354,24 @@ def _move_all(totals, parts):
 
 
 @inlined
-def _pull_back_rows(method, samples, tape, pulls, block, valid, sums, g_at, g_delta):
+def _pull_back_rows(method, samples, tape, around, block, valid, sums, g_at, g_delta):
     """Take the gradients of a block of sequences back through one evaluation."""
     (first, rows, t, e), (g_v, g_drive, g_conductance, g_C) = block, sums
-    work = np.empty(g_v.shape[1], f4)
     for row in range(rows):
         if valid[row]:
-            place, own = (first + row, t, e), (g_v[row], g_drive[row], g_conductance[row], g_C)
+            place = first + row, t, e
             if method.b.size == 0:
-                found = _pull_back_step(method, samples, tape, pulls, place, own)
+                found = _pull_back_step(method, samples, tape, around, place, row, sums)
             else:
+                own, work = (g_v[row], g_drive[row], g_conductance[row], g_C), around[1][0]
                 found = _pull_back_stage(method, samples, tape, place, own, g_at, row, work)
             g_delta[first + row, t] += found
 
 
 @kernel
-def ltc_backward(index, low, high, samples, sensory, recurrent, method, tape, pulls, gradients):
+def ltc_backward(  # noqa: C901 - as above
+    index, low, high, samples, sensory, recurrent, method, tape, pulls, gradients
+):
     """Run sequences ``low`` to ``high`` backwards, adding to the slice's own gradients.
 
     Args:
@@ -368,7 +388,7 @@ def ltc_backward(index, low, high, samples, sensory, recurrent, method, tape, pu
     g_sums_x, g_sums = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
     g_neuron, g_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
     steps_per_sum = max(1, _TERMS_PER_SUM // (substeps * stages))
-    g_v, at = np.empty((4, N), f4), np.empty((4, N), f4)
+    g_v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
     g_at = np.empty((stages, 4, N), f4)
     g_drive, g_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
     g_input_drive, g_input_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
@@ -382,17 +402,29 @@ def ltc_backward(index, low, high, samples, sensory, recurrent, method, tape, pu
             g_input_drive[:], g_input_conductance[:], g_u_t[:] = _ZERO, _ZERO, _ZERO
             gradients.delta[first : first + rows, t] = _ZERO
             if valid_rows(samples.mask, first, rows, t, valid):
+                copy_rows(rows, pulls.out[first:, t], after)
                 for e in range(substeps * stages - 1, -1, -1):
                     i = e % stages
                     g_i = g_v if fused else g_at[i]
-                    copy_rows(rows, tape.kept[0, first:, t, e], at)
-                    g_drive[:], g_conductance[:], g_at[i] = _ZERO, _ZERO, _ZERO
+                    _recall(tape.kept, first, rows, t, e, at)
+                    if rows < 4 or samples.mask.shape[1] > 0:
+                        g_drive[:], g_conductance[:] = _ZERO, _ZERO
+                    if not fused:
+                        g_at[i] = _ZERO
                     block, sums = (first, rows, t, e), (g_v, g_drive, g_conductance, g_neuron[2])
                     _pull_back_rows(
-                        method, samples, tape, pulls, block, valid, sums, g_at, gradients.delta
+                        method,
+                        samples,
+                        tape,
+                        (at, after),
+                        block,
+                        valid,
+                        sums,
+                        g_at,
+                        gradients.delta,
                     )
-                    add_rows(rows, g_input_drive, g_drive)
-                    add_rows(rows, g_input_conductance, g_conductance)
+                    _add_and_copy(g_input_drive, g_drive, at, after)
+                    _add_and_copy(g_input_conductance, g_conductance, at, after)
                     pull_back(rows, at, recurrent, g_drive, g_conductance, g_i, g_own)
                     if i == 0 and not fused:
                         _add_stages(rows, g_v, g_at)
