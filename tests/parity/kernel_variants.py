@@ -7,11 +7,13 @@ from tauflow.cells import (
     CTRNNCell,
     ElmanCell,
     GRUCell,
+    GRUDCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
     NeuronalLTCCell,
     ODELSTMCell,
+    UnmaskedGRUDCell,
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
@@ -22,6 +24,8 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
     LSTMCell: GATED,
     GRUCell: GATED,
     ElmanCell: GATED,
+    GRUDCell: [{}, {"x_mean": [0.1, -0.2, 0.3]}],
+    UnmaskedGRUDCell: [{}],
     LTCCell: [
         {},
         {"sparsity": 0.8},

@@ -1,10 +1,13 @@
 """Every fused kernel against the reference loop: values and every gradient."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from kernel_variants import ON_ANY_DEVICE, ROWS, example, name_of, takes_double, takes_masks
 from torch import Tensor
 
+from tauflow.cells import GRUDCell
 from tauflow.kernels import KernelCall, KernelSpec
 from tauflow.sequence import reference_loop
 
@@ -44,6 +47,17 @@ def test_fused_equals_reference(row, size, masked):
     expected = values_and_gradients(reference_loop, call)
     fused = values_and_gradients(spec.run, call)
     for actual, reference in zip(fused, expected, strict=True):
+        close_in_single_precision(spec, actual, reference)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_missing_features_are_filled_in_as_by_the_reference(masked):
+    spec = next(spec for spec in ON_ANY_DEVICE if spec.cell is GRUDCell)
+    call = example(spec, 3, 9, 5, masked=masked)
+    call = replace(call, observed=torch.rand(call.x.shape) < 0.6)
+    assert spec.why_not(call) is None
+    expected = values_and_gradients(reference_loop, call)
+    for actual, reference in zip(values_and_gradients(spec.run, call), expected, strict=True):
         close_in_single_precision(spec, actual, reference)
 
 

@@ -32,6 +32,24 @@ def gated_update(
     return z, 1 - z, torch.tanh(n_x + (r * h) @ U_n.T)
 
 
+def decayed_update(
+    form: bool, h: Tensor, step: tuple[Tensor, Tensor], U_zr: Tensor, U_n: Tensor
+) -> Tensor:
+    """Return the state after a decay and a GRU's update.
+
+    Args:
+        form: whether the gate z keeps the old state, instead of letting in the new one.
+        h: the state, (B, N).
+        step: the input's share of z, r and n, (B, 3 N), and the factor of decay, (B, N).
+        U_zr: recurrent weights of z and r, (2 N, N).
+        U_n: recurrent weights of n, (N, N).
+    """
+    gates, decay = step
+    h = decay * h
+    z, rest, n = gated_update(gates, h, U_zr, U_n)
+    return z * h + rest * n if form else rest * h + z * n
+
+
 class GRUDCell(HoldsConstants, AbstractHoistedCell):
     r"""GRU-D: inputs decay towards their mean and the state towards 0 while nothing is observed.
 
@@ -143,12 +161,34 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
         """Return [h; x_last; age] after the gap and the new input."""
         D, N = self.input_size, self.hidden_size
         h, x_last, age = h.split([N, D, D], dim=-1)
+        delta, seen, waited = self.wait(x, missing, dt, x_last, age)
+        step = self.fill(x, missing, gates, rates, bias, x_mean, delta, x_last)
+        return torch.cat([decayed_update(False, h, step, self.U_zr, self.U_n), seen, waited], -1)
+
+    @staticmethod
+    def wait(
+        x: Tensor, missing: Tensor, dt: Tensor, x_last: Tensor, age: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return delta, and x_last and age after the sample, (B, D) each; h is not asked for."""
         delta = dt + age
+        return delta, x + missing * x_last, missing * delta
+
+    def fill(
+        self,
+        x: Tensor,
+        missing: Tensor,
+        gates: Tensor,
+        rates: Tensor,
+        bias: Tensor,
+        x_mean: Tensor,
+        delta: Tensor,
+        x_last: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the input's share of the gates, (*batch, 3 N), and the state's decay."""
+        D, N = self.input_size, self.hidden_size
         gamma_x, gamma_h = torch.exp(-torch.relu(delta @ rates.T + bias)).split([D, N], dim=-1)
         filled = x + missing * (x_mean + gamma_x * (x_last - x_mean))
-        h = gamma_h * h
-        z, keep, n = gated_update(gates + filled @ self.W.T, h, self.U_zr, self.U_n)
-        return torch.cat([keep * h + z * n, x + missing * x_last, missing * delta], dim=-1)
+        return gates + filled @ self.W.T, gamma_h
 
 
 class UnmaskedGRUDCell(AbstractHoistedCell):
@@ -205,6 +245,4 @@ class UnmaskedGRUDCell(AbstractHoistedCell):
         self, h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"], decay: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B N"]:
         """Return the state after the gap and the new input."""
-        h = decay * h
-        z, let_in, n = gated_update(gates, h, self.U_zr, self.U_n)
-        return z * h + let_in * n
+        return decayed_update(True, h, (gates, decay), self.U_zr, self.U_n)

@@ -8,6 +8,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -42,7 +43,16 @@ from .flow.programs import (
 )
 from .flow.triton_program import run_triton_flow
 from .guard import guarded, unchanged
-from .native import gated_limits, lstm_limits, run_elman, run_gru, run_lstm
+from .native import (
+    decay_limits,
+    gated_limits,
+    lstm_limits,
+    run_elman,
+    run_gru,
+    run_gru_d,
+    run_lstm,
+    run_unmasked_gru_d,
+)
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 
 
@@ -56,6 +66,8 @@ _ROWS = (
     KernelSpec(LSTMCell, "torch", lstm_limits, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
+    KernelSpec(GRUDCell, "numba", decay_limits, run_gru_d, rtol=1e-5, atol=1e-5),
+    KernelSpec(UnmaskedGRUDCell, "numba", decay_limits, run_unmasked_gru_d, rtol=1e-5, atol=1e-5),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
     _triton(LTCCell, triton_ltc_limits, run_triton_ltc),
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_neuronal, rtol=1e-5, atol=1e-5),

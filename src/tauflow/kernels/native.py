@@ -1,6 +1,7 @@
-"""Whole sequences of the gated cells through torch's own fused operators."""
+"""Whole sequences of the gated cells: through torch's own fused operators, or a compiled loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from threading import Thread
 from typing import Any
@@ -9,8 +10,32 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.gated import AbstractGatedCell, ElmanCell, GRUCell, LSTMCell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell, decayed_update
 
-from .engine.program import KernelCall, under_transform
+from . import flow
+from .cpu.binding import (
+    announce,
+    array_or_empty,
+    as_array,
+    carried,
+    find_blas,
+    loops_of,
+    run_slices,
+    why_no_blas,
+    written,
+)
+from .engine.needs import NUMBA
+from .engine.program import (
+    Buffers,
+    Gradients,
+    Inputs,
+    KernelCall,
+    Program,
+    Pulls,
+    Wants,
+    under_transform,
+)
+from .engine.run import run
 from .engine.torch_state import constant_when_traced, is_forward_mode
 
 
@@ -218,3 +243,121 @@ def _run_layer(dtype: torch.dtype, learns: bool, keeps: bool) -> None:
             batch_first=False,
             train=keeps,
         )
+
+
+def decay_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loop cannot serve a call of a GRU-D."""
+    return NUMBA.why_not(replace(call, observed=None)) or why_no_blas()
+
+
+def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`GRUDCell`: what was seen last, and when, needs no state, and comes first."""
+    cell, observed = call.cell, () if call.observed is None else (call.observed,)
+    assert isinstance(cell, GRUDCell)
+    (x, missing, dt, gates), fixed = cell.hoist(call.x, call.dt, *observed)
+    if call.mask is not None:  # at no sample nothing is seen, and no time passes
+        skipped = ~call.mask.unsqueeze(-1)
+        missing, x = missing.masked_fill(skipped, 1.0), x.masked_fill(skipped, 0.0)
+        dt = dt.masked_fill(skipped, 0.0)
+    D = cell.input_size
+    h, x_last, age = call.h.split([cell.hidden_size, D, D], dim=-1)
+    deltas, last_seen = [], []
+    for step in zip(x.unbind(1), missing.unbind(1), dt.unbind(1), strict=True):
+        last_seen.append(x_last)
+        delta, x_last, age = cell.wait(*step, x_last, age)
+        deltas.append(delta)
+    waits = torch.stack(deltas, dim=1), torch.stack(last_seen, dim=1)
+    gates, decay = cell.fill(x, missing, gates, *fixed, *waits)
+    y, last = run(_DECAY, False, call.mask, gates, h, decay, cell.U_zr, cell.U_n)
+    return y, torch.cat([last, x_last, age], dim=-1)
+
+
+def run_unmasked_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run an :class:`UnmaskedGRUDCell`."""
+    cell = call.cell
+    assert isinstance(cell, UnmaskedGRUDCell)
+    gates, decay = cell.hoist(call.x, call.dt).per_step
+    return run(_DECAY, True, call.mask, gates, call.h, decay, cell.U_zr, cell.U_n)
+
+
+@cache
+def _loops() -> Any:
+    loops = loops_of("flow.numba_loop")
+    announce("GRU-D", loops.decay_forward, loops.decay_backward)
+    return loops
+
+
+class NumbaDecay(Program):
+    """States that decay before a gated unit reads them; what stands for gaps are the factors.
+
+    The form is whether the gate z keeps the state, the parameters are U_zr and U_n. The tape is the
+    states (T + 1, B, N) and a :class:`~tauflow.kernels.flow.Decay`.
+    """
+
+    name = "flow/decay"
+    advance = staticmethod(decayed_update)
+
+    def allocate(self, form: bool, inputs: Inputs, wants: Wants) -> Buffers:
+        """Return memory for what :meth:`forward` writes."""
+        gates, h, *_ = inputs
+        (B, T, _), N = gates.shape, h.shape[1]
+        kept = T if wants else 1
+        products = gates.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+        states = h.new_empty(T + 1 if wants else 2, B, N)
+        tape = states, products, h.new_empty(kept, B, N), h.new_empty(kept, B, N)
+        return Buffers(h.new_empty(B, T, N), h.new_empty(B, N), tape)
+
+    def forward(
+        self, form: bool, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+    ) -> None:
+        """Run all steps."""
+        states = out.tape[0]
+        states[0] = inputs[1]
+        shared = self._shared(form, mask, inputs, out.tape, written(out.y))
+        run_slices(_loops().decay_forward, out.y.shape[0], *shared)
+        out.last.copy_(states[out.y.shape[1] % states.shape[0]])
+
+    @staticmethod
+    def _shared(
+        form: bool, mask: Tensor | None, inputs: Inputs, tape: Sequence[Tensor], out: Any
+    ) -> tuple[Any, ...]:
+        """Return what the loops take, but for gradients."""
+        _, _, decay, U_zr, U_n = inputs
+        states, *rest = tape
+        valid = decay.new_empty(len(decay), 0, dtype=torch.bool) if mask is None else mask
+        drive, no_gaps = as_array(decay), array_or_empty(None, 2)
+        sequence = flow.Sequence(drive, no_gaps, as_array(valid), written(states), out)
+        weights = form, as_array(U_zr), as_array(U_n)
+        return find_blas(), weights, flow.Decay(*map(written, rest)), sequence
+
+    def backward(
+        self,
+        form: bool,
+        mask: Tensor | None,
+        inputs: Inputs,
+        tape: Sequence[Tensor],
+        pulls: Pulls,
+        wants: Wants,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        _, h, decay, *_ = inputs
+        _, gates, faded, reset = tape
+        N, to_h = h.shape[1], carried(pulls.last, h)
+        to_gates, to_decay = torch.empty_like(gates), torch.empty(decay.shape)
+        run_slices(
+            _loops().decay_backward,
+            len(h),
+            *self._shared(form, mask, inputs, tape, array_or_empty(pulls.y, 3)),
+            tuple(map(written, (to_gates, to_decay, to_h))),
+        )
+        rows = to_gates.view(-1, 3 * N)
+        return [
+            to_gates.transpose(0, 1),
+            to_h,
+            to_decay,
+            rows[:, : 2 * N].T @ faded.view(-1, N),
+            rows[:, 2 * N :].T @ reset.view(-1, N),
+        ]
+
+
+_DECAY = NumbaDecay()

@@ -178,6 +178,20 @@ class Place(NamedTuple):
     high: int
 
 
+class Decay(NamedTuple):
+    """What a gated unit that reads a decayed state leaves, at every step or the last one only.
+
+    Args:
+        gates: (T, B, 3 N), the input's share beforehand; z, r and n after.
+        faded: (T or 1, B, N), states after the decay.
+        reset: (T or 1, B, N), r times these.
+    """
+
+    gates: Array
+    faded: Array
+    reset: Array
+
+
 @cache
 def make_numbers(phi: Phi, damping: float, clip: float | None) -> Array:
     """Return the numbers of a field."""

@@ -3,6 +3,8 @@
 A memory in front makes a step the four gates and the memory, then the flow: from the old state with
 u, what the memory shows, as its input, or from u without one.
 
+And states that decay by given factors before a gated unit reads them, which are no flow's field.
+
 One thread takes a slice of the batch through all steps; products are done by the BLAS inside
 torch. Gradients of the weights are left to one product over the whole sequence, after the loop.
 Arrays are explained in :mod:`tauflow.kernels.flow`.
@@ -13,7 +15,15 @@ Arrays are explained in :mod:`tauflow.kernels.flow`.
 import numpy as np
 
 from tauflow.kernels.cpu.jit import f4, inlined, kernel, matmul, set_blas_threads
-from tauflow.kernels.cpu.math import add, copy, copy_rows, memory_backward, memory_forward
+from tauflow.kernels.cpu.math import (
+    add,
+    copy,
+    copy_rows,
+    memory_backward,
+    memory_forward,
+    sigmoid,
+    tanh,
+)
 from tauflow.kernels.engine.activations import Phi
 from tauflow.kernels.flow import Flow, Place, Rows
 
@@ -187,3 +197,134 @@ def flow_backward(index, low, high, blas, field, tape, memory, run, deltas):
         if memory.recurrent.size > 0:
             _forget(blas, memory, deltas, place, valid, shown, own)
     set_blas_threads(blas, threads)
+
+
+@kernel
+def decay_forward(index, low, high, blas, weights, tape, run):
+    """Run the slice of states that decay and meet a gated unit through all steps.
+
+    Args:
+        index: of the slice.
+        low, high: slice of the batch.
+        blas: addresses of products.
+        weights: of the unit: whether z keeps the state, U_zr (2 N, N) and U_n (N, N).
+        tape: a :class:`~tauflow.kernels.flow.Decay`, written.
+        run: a ``Sequence``, whose drive holds the factors, (B, T, N); delta is not read.
+    """
+    threads = set_blas_threads(blas, 1)
+    keeps, U_zr, U_n = weights
+    states, n, rows = run.states, U_n.shape[0], high - low
+    fresh = np.empty((rows, n), f4)
+    for t in range(run.out.shape[1]):
+        now = t % tape.faded.shape[0]
+        faded, reset, gates = tape.faded[now, low:high], tape.reset[now, low:high], tape.gates[t]
+        before = states[t % states.shape[0], low:high]
+        after = states[(t + 1) % states.shape[0], low:high]
+        for row in range(rows):
+            factor = run.drive[low + row, t]
+            for j in range(n):
+                faded[row, j] = factor[j] * before[row, j]
+        matmul(blas, faded, U_zr, gates[low:high], 2 * n, n, True, True)
+        for row in range(rows):
+            _reset(gates[low + row], faded[row], reset[row], fresh[row])
+        matmul(blas, reset, U_n, fresh, n, n, True, True)
+        for row in range(rows):
+            b = low + row
+            _let_in(keeps, gates[b], faded[row], fresh[row], after[row])
+            if run.mask.shape[1] > 0 and not run.mask[b, t]:
+                copy(before[row], after[row])
+            copy(after[row], run.out[b, t])
+    set_blas_threads(blas, threads)
+
+
+@inlined
+def _reset(gates, faded, reset, fresh):
+    """Open the gates of one row: z and r; ``fresh`` gets the input's share of n."""
+    n = faded.size
+    z, r, new = gates[:n], gates[n : 2 * n], gates[2 * n :]
+    for j in range(n):
+        z[j] = sigmoid(z[j])
+        r[j] = sigmoid(r[j])
+        reset[j] = r[j] * faded[j]
+        fresh[j] = new[j]
+
+
+@inlined
+def _let_in(keeps, gates, faded, fresh, after):
+    """Write the state after the unit, and n to the gates."""
+    size = faded.size
+    z, new = gates[:size], gates[2 * size :]
+    for j in range(size):
+        value = tanh(fresh[j])
+        share = z[j] if keeps else f4(1.0) - z[j]  # of the old state
+        rest = f4(1.0) - z[j] if keeps else z[j]
+        new[j] = value
+        after[j] = share * faded[j] + rest * value
+
+
+@kernel
+def decay_backward(index, low, high, blas, weights, tape, run, deltas):
+    """Run the slice back through all steps.
+
+    Args:
+        index: of the slice.
+        low, high: slice of the batch.
+        blas, weights, tape, run: as for :func:`decay_forward`; ``run.out`` holds the incoming
+            gradients, or nothing.
+        deltas: of the gates' products (T, B, 3 N) and of the factors (B, T, N), written; and of
+            the last state (B, N), which becomes that of the first.
+    """
+    threads = set_blas_threads(blas, 1)
+    keeps, U_zr, U_n = weights
+    to_gates, to_factors, to_h = deltas
+    carry, n, rows = to_h[low:high], U_n.shape[0], high - low
+    fresh, pulled = np.empty((rows, n), f4), np.empty((rows, n), f4)
+    for t in range(run.drive.shape[1] - 1, -1, -1):
+        faded, gates, delta = tape.faded[t, low:high], tape.gates[t], to_gates[t]
+        for row in range(rows):
+            b = low + row
+            if run.out.size > 0:
+                add(carry[row], run.out[b, t])
+            if run.mask.shape[1] > 0 and not run.mask[b, t]:
+                delta[b], fresh[row], to_factors[b, t] = _ZERO, _ZERO, _ZERO
+            else:
+                _pull_out(keeps, gates[b], faded[row], carry[row], delta[b], fresh[row])
+        matmul(blas, fresh, U_n, pulled, n, n, False, False)
+        for row in range(rows):
+            _pull_reset(gates[low + row], faded[row], pulled[row], delta[low + row], carry[row])
+        matmul(blas, delta[low:high], U_zr, carry, n, 2 * n, False, True)
+        before = run.states[t, low:high]
+        for row in range(rows):
+            b = low + row
+            if run.mask.shape[1] == 0 or run.mask[b, t]:
+                factor, to_factor = run.drive[b, t], to_factors[b, t]
+                for j in range(n):
+                    to_factor[j] = carry[row, j] * before[row, j]
+                    carry[row, j] *= factor[j]
+    set_blas_threads(blas, threads)
+
+
+@inlined
+def _pull_out(keeps, gates, faded, carry, delta, fresh):
+    """Turn ``carry`` into the direct part of the gradient of the faded state."""
+    size = faded.size
+    z, new, to_z, to_new = gates[:size], gates[2 * size :], delta[:size], delta[2 * size :]
+    for j in range(size):
+        share = z[j] if keeps else f4(1.0) - z[j]
+        rest = f4(1.0) - z[j] if keeps else z[j]
+        apart = faded[j] - new[j] if keeps else new[j] - faded[j]
+        pull, slope = carry[j], z[j] - z[j] * z[j]
+        to_z[j] = pull * apart * slope
+        fresh[j] = pull * rest * (f4(1.0) - new[j] * new[j])
+        to_new[j] = fresh[j]
+        carry[j] = pull * share
+
+
+@inlined
+def _pull_reset(gates, faded, pulled, delta, carry):
+    """Take the gradient of the reset state, ``pulled``, back to the gate r and the faded state."""
+    size = faded.size
+    r, to_r = gates[size : 2 * size], delta[size : 2 * size]
+    for j in range(size):
+        to_r[j] = pulled[j] * faded[j] * (r[j] - r[j] * r[j])
+        carry[j] += pulled[j] * r[j]
