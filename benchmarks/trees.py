@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print microseconds of a step, and of the compiled loops in it, and the medians of ratios."""
+    """Print the least microseconds of a step and of the compiled loops in it.
+
+    And the median, over turns, of the ratio of a turn's least ones.
+    """
     print("| model, B, T, I, N | what | before, us | after, us | after / before |")
     print("| --- | --- | ---: | ---: | ---: |")
     for size in arguments.sizes:
@@ -37,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         for what in turns[0][0]:
             times = [[turn[which].get(what, 0.0) for turn in turns] for which in (0, 1)]
             ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
-            middle = " | ".join(f"{statistics.median(t):.0f}" for t in times)
+            middle = " | ".join(f"{min(taken):.0f}" for taken in times)
             print(f"| {size.replace(',', ', ')} | {what} | {middle} | {ratio:.2f} |", flush=True)
         for worker in workers:
             worker.communicate()
@@ -117,7 +120,7 @@ def serve(size: str, threads: int) -> None:
                 started = time.perf_counter()
                 step()
                 steps.append(time.perf_counter() - started)
-            words = (f"{n}={statistics.quantiles(t)[0] * 1e6}" for n, t in times.items() if t[1:])
+            words = (f"{name}={min(taken) * 1e6}" for name, taken in times.items())
             print(*words, flush=True)
 
 

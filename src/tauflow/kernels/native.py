@@ -254,7 +254,7 @@ def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`GRUDCell`: what was seen last, and when, needs no state, and comes first."""
     cell, observed = call.cell, () if call.observed is None else (call.observed,)
     assert isinstance(cell, GRUDCell)
-    (x, missing, dt, gates), fixed = cell.hoist(call.x, call.dt, *observed)
+    (x, missing, dt, gates), (rates, bias, x_mean) = cell.hoist(call.x, call.dt, *observed)
     if call.mask is not None:  # at no sample nothing is seen, and no time passes
         skipped = ~call.mask.unsqueeze(-1)
         missing, x = missing.masked_fill(skipped, 1.0), x.masked_fill(skipped, 0.0)
@@ -266,8 +266,8 @@ def run_gru_d(call: KernelCall) -> tuple[Tensor, Tensor]:
         last_seen.append(x_last)
         delta, x_last, age = cell.wait(*step, x_last, age)
         deltas.append(delta)
-    waits = torch.stack(deltas, dim=1), torch.stack(last_seen, dim=1)
-    gates, decay = cell.fill(x, missing, gates, *fixed, *waits)
+    delta, before = torch.stack(deltas, dim=1), torch.stack(last_seen, dim=1)
+    gates, decay = cell.fill(x, missing, gates, rates, bias, x_mean, delta, before)
     y, last = run(_DECAY, False, call.mask, gates, h, decay, cell.U_zr, cell.U_n)
     return y, torch.cat([last, x_last, age], dim=-1)
 

@@ -27,7 +27,7 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
     bias of v, which differs only where gradients are of the size of eps.
     """
     options = {**recipe.optimizer_fields(), **(recipe.optimizer_options or {})}
-    if recipe.optimizer in _ALIKE and "fused" not in options:
+    if recipe.optimizer in _ALIKE and options.keys().isdisjoint(("fused", "differentiable")):
         options.setdefault("foreach", True)  # two thirds of the time on a CPU, the same bits
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[recipe.optimizer]
     try:

@@ -44,6 +44,9 @@ _T1, _T2, _T3, _T4, _T5 = (
     f4(coefficient)
     for coefficient in (-0.333331899, 0.133291106, -0.0535588562, 0.020091959, -0.00513865366)
 )
+# Series of ((1 - e^-r) / r - 1) / r and of the quotient's slope; next terms 1e-8 at |r| = 1/2.
+_R1, _R2, _R3, _R4, _R5, _R6, _R7 = (f4((-1) ** k / math.factorial(k + 1)) for k in range(1, 8))
+_S1, _S2, _S3, _S4, _S5, _S6, _S7 = (f4((-1) ** k * k / math.factorial(k + 1)) for k in range(1, 8))
 _SQRT_HALF = f4(math.sqrt(0.5))
 _DENSITY = f4(1.0 / math.sqrt(2.0 * math.pi))
 # erf by Abramowitz & Stegun, Handbook of Mathematical Functions, 7.1.26; absolute error 1.5e-7.
@@ -82,6 +85,20 @@ def tanh(x):
     far = f4(1.0) - f4(2.0) / (f4(1.0) + exp(f4(2.0) * abs(x)))
     far = -far if x < f4(0.0) else far
     return near if y < _NEAR else far
+
+
+@inlined(always=True)
+def relax(r):
+    """Return e^(-r), phi(r) = (1 - e^(-r)) / r, and phi'(r) / phi(r)."""
+    e = exp(-r)
+    rest = f4(1.0) - e
+    # Near 0, where the quotients would cancel, phi and phi' are taken from their series.
+    p = _R1 + r * (_R2 + r * (_R3 + r * (_R4 + r * (_R5 + r * (_R6 + r * _R7)))))
+    q = _S1 + r * (_S2 + r * (_S3 + r * (_S4 + r * (_S5 + r * (_S6 + r * _S7)))))
+    near, far = f4(1.0) + r * p, rest / r
+    near_bend, far_bend = q / near, (e - far) / rest
+    small = abs(r) < f4(0.5)  # chosen between, both being there: LLVM vectorises no branch
+    return e, near if small else far, near_bend if small else far_bend
 
 
 @inlined

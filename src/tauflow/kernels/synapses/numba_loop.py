@@ -49,8 +49,6 @@ Arrays are explained in :mod:`.layout`.
 
 # mypy: ignore-errors
 
-from math import factorial
-
 import numpy as np
 
 from tauflow.kernels.cpu.jit import EXACT_DIVISION, f4, inlined, kernel
@@ -61,8 +59,8 @@ from tauflow.kernels.cpu.math import (
     copy,
     copy_rows,
     dot,
-    exp,
     move,
+    relax,
     valid_rows,
 )
 
@@ -72,10 +70,6 @@ _ZERO = f4(0.0)
 _ONE = f4(1.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
 _TERMS_PER_SUM, _SUMS_PER_SUM = 24, 32
-_NEAR = f4(0.5)
-# Series of (phi(r) - 1) / r and of phi'(r), whose next terms are below 1e-8 there.
-_P1, _P2, _P3, _P4, _P5, _P6, _P7 = (f4((-1) ** k / factorial(k + 1)) for k in range(1, 8))
-_Q0, _Q1, _Q2, _Q3, _Q4, _Q5, _Q6 = (f4((-1) ** k * k / factorial(k + 1)) for k in range(1, 8))
 
 
 @inlined(math=EXACT_DIVISION)  # without a gap, C v / C is v
@@ -93,26 +87,12 @@ def _gap_slope(after, drive, conductance, reciprocal, slope):
         slope[j] = (drive[j] - conductance[j] * after[j]) * reciprocal[j]
 
 
-@inlined(always=True)
-def _decay(r):
-    """Return e^(-r), phi(r) = (1 - e^(-r)) / r, and phi'(r) / phi(r)."""
-    e = exp(-r)
-    rest = _ONE - e
-    # Near 0, where the quotients would cancel, phi and phi' are taken from their series.
-    p1 = _P1 + r * (_P2 + r * (_P3 + r * (_P4 + r * (_P5 + r * (_P6 + r * _P7)))))
-    q = _Q0 + r * (_Q1 + r * (_Q2 + r * (_Q3 + r * (_Q4 + r * (_Q5 + r * _Q6)))))
-    near, far = _ONE + r * p1, rest / r
-    near_bend, far_bend = q / near, (e - far) / rest
-    small = abs(r) < _NEAR  # chosen between, both being there: LLVM vectorises no branch
-    return e, near if small else far, near_bend if small else far_bend
-
-
 @inlined(math=EXACT_DIVISION)
 def _follow(v, drive, conductance, delta, C, after, kept):
     """Write the next potentials of the exponential solver, and keep the conductances."""
     for j in range(v.shape[0]):
         share = delta / C[j]
-        e, phi, _ = _decay(share * conductance[j])
+        e, phi, _ = relax(share * conductance[j])
         after[j] = e * v[j] + share * drive[j] * phi
         kept[j] = conductance[j]
 
@@ -122,7 +102,7 @@ def _flow_slope(v, drive, conductance, delta, C, slope):
     """Write how the next potentials of the exponential solver react to the gap."""
     for j in range(v.shape[0]):
         share = delta / C[j]
-        e, phi, bend = _decay(share * conductance[j])
+        e, phi, bend = relax(share * conductance[j])
         sent = drive[j] * phi
         slope[j] = (sent + conductance[j] * (share * sent * bend - e * v[j])) / C[j]
 
@@ -266,7 +246,7 @@ def _pull_back_flow(v, conductance, after, delta, C, own):
     for j in range(v.shape[0]):
         share = delta / C[j]
         r = share * conductance[j]
-        e, phi, bend = _decay(r)
+        e, phi, bend = relax(r)
         left = e * v[j]
         sent = after[j] - left
         g_r = g_v[j] * (sent * bend - left)
