@@ -74,4 +74,4 @@ $(VENV)/.installed-docs: $(STAMP)
 	touch $@
 
 clean:
-	rm -rf $(VENV) docs/_build docs/api/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/api/generated docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,8 +23,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery/[!R]*.md"]
+exclude_patterns = ["_build", "gallery/[!R]*.md", "examples/*.ipynb"]
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -54,6 +55,18 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_output_stderr = "show"
+
+# Scripts to start from, with their text. To run them too and show what they draw, which takes some
+# minutes: sphinx-build -D plot_gallery=1.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"\.py$",
+    "plot_gallery": "False",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+}
 
 # Reference: signatures and docstrings.
 autodoc_typehints = "signature"
