@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 from sources import MODULES, PACKAGE, ROOT, tracked_text_files
 
 import tauflow
+from tauflow.cli import doctor
 from tauflow.experiments import list_experiments
 
 tomllib = pytest.importorskip("tomllib", reason="tomllib is part of Python 3.11 and newer")
@@ -98,6 +99,8 @@ def test_an_extra_brings_what_its_error_promises():
         extra: {canonicalize_name(Requirement(line).name) for line in lines}
         for extra, lines in PROJECT["optional-dependencies"].items()
     }
+    for extra, names in doctor._EXTRAS.items():
+        assert set(names) <= brought[extra], f"tauflow doctor is wrong about {extra!r}"
     providers = packages_distributions()
     for module, extra in asked:
         names = {canonicalize_name(name) for name in providers.get(module, [module])}

@@ -15,6 +15,9 @@ _EXTRAS = {
     "c": ("emx-onnx-cgen",),
     "cluster": ("distributed",),
     "tune": ("optuna",),
+    "parquet": ("pyarrow",),
+    "hub": ("huggingface-hub",),
+    "scipy": ("scipy",),
     "gpu": ("triton",),
 }
 
@@ -64,7 +67,7 @@ def _kernels() -> list[tuple[str, str, str]]:
             "no CUDA device" if row.device == "cuda" and not torch.cuda.is_available() else None
         )
         rows.append((row.cell.__name__, row.backend, reason or row.why_not(call) or "nothing"))
-    return rows
+    return list(dict.fromkeys(rows))  # a cell may have several kernels of a backend
 
 
 def _self_test() -> str:

@@ -114,7 +114,8 @@ def _fetch_all(fetch_one: Callable[[str], None], names: list[str], title: str) -
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         jobs = [pool.submit(fetch_one, name) for name in names]
         try:
-            for job in track(jobs, title, console=console, disable=not console.is_terminal):
+            # Older versions of rich end a bar that is disabled with an empty line.
+            for job in track(jobs, title, console=console) if console.is_terminal else jobs:
                 job.result()
         finally:
             for job in jobs:
