@@ -16,7 +16,7 @@ import torch
 import tauflow
 from tauflow.data import available, load_task
 
-EPOCHS, PATIENTS = 4, 800
+EPOCHS, PATIENTS = 5, 1000
 generator = torch.manual_seed(0)
 
 
