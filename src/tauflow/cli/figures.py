@@ -1,8 +1,10 @@
 """``tauflow figure``: list the figures, make some, write the page that shows them."""
 
 from pathlib import Path
+from typing import Any
 
-from tauflow.figures import FIGURES, find_figure, make_figure, write_gallery
+from tauflow.figures import FIGURES, write_gallery
+from tauflow.figures.make import make_figures
 
 from .output import print_table, say
 
@@ -24,14 +26,18 @@ def print_figures() -> None:
     )
 
 
-def make(
-    name: str | None, out: Path, *, size: str, seed: int, formats: tuple[str, ...], page: bool
-) -> None:
-    """Make one figure or all of them, and the page if wanted; without a name, only the page."""
-    entries = [] if name is None else [find_figure(name)] if name != ALL else FIGURES.values()
-    for entry in entries:
-        made = make_figure(entry.name, out, size=size, seed=seed, formats=formats)
-        say(f"{entry.name}: {entry.title} ({made.seconds:.1f} s)")
+def make(name: str | None, out: Path, *, page: bool, **options: Any) -> None:
+    """Make one figure or all of them, and the page if wanted; without a name, only the page.
+
+    Args:
+        name: of the figure, or ``"all"``.
+        out: folder to write to.
+        page: whether to write the page.
+        options: of :func:`tauflow.figures.make.make_figures`.
+    """
+    names = [] if name is None else [name] if name != ALL else list(FIGURES)
+    for made in make_figures(names, out, **options) if names else ():
+        say(f"{made.entry.name}: {made.entry.title} ({made.seconds:.1f} s)")
         for path in made.files:
             say(f"  {path}")
     if page:

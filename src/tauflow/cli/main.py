@@ -16,7 +16,7 @@ from .info import info
 from .inspect import inspect
 from .own_table import takes_table
 from .predict import predict
-from .recipe import Config, Device, Log, Settings, config_table, recipe_changes
+from .recipe import Cluster, Config, Device, Log, Settings, config_table, recipe_changes
 from .tune import tune
 from .warmup import warmup
 
@@ -50,12 +50,6 @@ Runs = Annotated[
     Path, typer.Option("--runs", callback=_at_home, help="Folder of checkpoints and logs.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of a Dask scheduler whose workers run; local starts --jobs of them."
-    ),
-]
 Budget = Annotated[
     str | None,
     typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
@@ -331,6 +325,7 @@ def figure(
     page: Annotated[
         bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
     ] = False,
+    cluster: Cluster = None,
 ) -> None:
     """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
     from .figures import make, print_figures
@@ -339,7 +334,7 @@ def figure(
         print_figures()
         return
     wanted = tuple(form.strip() for form in formats.split(",") if form.strip())
-    make(name, out, size=size, seed=seed, formats=wanted, page=page)
+    make(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
 
 
 @app.command()

@@ -51,6 +51,14 @@ def _as_text(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler whose workers run; local starts --jobs of them, or one "
+        "for each core."
+    ),
+]
+
 Config = Annotated[
     Path | None,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .own_table import takes_table
-from .recipe import Config, Device, Settings, config_table, recipe_changes
+from .recipe import Cluster, Config, Device, Settings, config_table, recipe_changes
 
 
 @takes_table
@@ -19,6 +19,7 @@ def tune(
     trials: Annotated[int, typer.Option(min=1, help="In all, earlier calls included.")] = 20,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of a trial.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
+    cluster: Cluster = None,
     seed: Annotated[int, typer.Option(min=0, help="Of settings, weights and order.")] = 0,
     option: Annotated[
         list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
@@ -54,6 +55,7 @@ def tune(
         vary=key_values(vary or [], option="--vary"),
         seed=seed,
         jobs=jobs,
+        cluster=cluster,
         device=device,
         runs_dir=Path(os.path.expanduser(runs)),
         say=say,

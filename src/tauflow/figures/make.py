@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import math
+import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +19,8 @@ from numpy.typing import NDArray
 
 from tauflow.checks import one_of
 from tauflow.draw.palette import styled
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TauflowError
+from tauflow.experiments.run.cluster import crew_of, words
 from tauflow.plain_text import markdown_table as markdown_rows
 from tauflow.tensorfile import write_atomically
 
@@ -78,26 +81,87 @@ def make_figure(
         UnknownNameError: no figure has that name; the nearest is suggested.
         DataNotFoundError: the figure needs data that are not here and cannot be fetched.
     """
-    entry = find_figure(name)
+    (made,) = make_figures([name], directory, size=size, seed=seed, formats=formats)
+    return made
+
+
+def make_figures(
+    names: Iterable[str],
+    directory: str | Path,
+    *,
+    size: str,
+    seed: int,
+    formats: Sequence[str],
+    cluster: str | None = None,
+) -> Iterator[MadeFigure]:
+    """Make figures as :func:`make_figure` does, and yield each as it is there.
+
+    Args:
+        names, directory, size, seed, formats: of figures.
+        cluster: address of a Dask scheduler on whose workers to make them, or ``"local"`` for as
+            many workers as this machine has cores. Their files come home through the scheduler.
+
+    Raises:
+        TauflowError: a figure cannot be made, or no worker came to an end with it.
+    """
+    entries = [find_figure(name) for name in names]
     wanted = [one_of(FORMATS, format=form) for form in dict.fromkeys(formats)]
     if not wanted:
         raise ArgumentError(f"formats is empty. Name one of: {', '.join(FORMATS)}.")
-    job = Job(size, seed)
+    Job(size, seed)  # refuses what is wrong, before anything is computed
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
+    calls = [(one.name, partial(_made, one.name, size, seed, wanted)) for one in entries]
+    if cluster is None:
+        yield from (_written(folder, call()) for _, call in calls)
+        return
+    with crew_of(cluster, min(len(calls), os.cpu_count() or 1)) as crew:
+        for name, found in crew.run((name, partial(_there, call)) for name, call in calls):
+            if isinstance(found, TauflowError):
+                raise found
+            if isinstance(found, BaseException):
+                raise TauflowError(f"{name}: {words(found)}") from found
+            yield _written(folder, found)
+
+
+class _Made(NamedTuple):
+    """A figure as it travels: its name, its files' contents by suffix, findings, seconds."""
+
+    name: str
+    contents: dict[str, bytes]
+    findings: Mapping[str, Any]
+    seconds: float
+
+
+def _there(call: Callable[[], _Made]) -> _Made:
+    """Make a figure on a worker, in a thread that no window may be opened from."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    return call()
+
+
+def _made(name: str, size: str, seed: int, formats: Sequence[str]) -> _Made:
+    """Compute a figure and draw it."""
+    entry, job = find_figure(name), Job(size, seed)
     with job.timed("all"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)
             result = entry.compute(job)
         with job.timed("drawing"):
-            contents = _pictures(result, wanted, _DPI[job.size])
+            contents = _pictures(result, formats, _DPI[job.size])
     contents |= _data(result)
     contents["json"] = _record(entry, job, result, list(contents))
-    files = []
-    for suffix, content in contents.items():
-        files.append(folder / f"{entry.name}.{suffix}")
-        write_atomically(files[-1], content)
-    return MadeFigure(entry, tuple(files), result.findings, job.seconds["all"])
+    return _Made(name, contents, result.findings, job.seconds["all"])
+
+
+def _written(folder: Path, made: _Made) -> MadeFigure:
+    """Write the files of a figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{made.name}.{suffix}" for suffix in made.contents]
+    for file, content in zip(files, made.contents.values(), strict=True):
+        write_atomically(file, content)
+    return MadeFigure(find_figure(made.name), tuple(files), made.findings, made.seconds)
 
 
 def markdown_table(table: Table) -> str:

@@ -5,11 +5,13 @@ Dask's own client, and not joblib's backend for it: that one returns results onl
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +25,8 @@ from .results import RunRecord
 from .timespan import Deadline
 
 LOCAL = "local"
+Key = TypeVar("Key")
+Found = TypeVar("Found")
 _CONNECT = 30.0  # seconds until a scheduler counts as not there
 
 
@@ -47,32 +51,84 @@ def in_cluster(
         MissingExtraError: Dask is not installed.
         ArgumentError: nobody answers at the address, or workers run several jobs at a time.
     """
-    distributed = require("distributed", extra="cluster")
-    with _client(distributed, cluster, outlook.workers) as client:
-        workers = outlook.workers = _workers(client, cluster)  # which its estimates go by
+    with crew_of(cluster, outlook.workers) as crew:
+        outlook.workers = crew.size  # which its estimates go by
         given = _for_other_machines(options)
-        left, running = iter(jobs), {}
-        done = distributed.as_completed(loop=client.loop)
 
-        def submit(in_any_case: bool) -> None:
-            job = next(left, None)
-            if job is None:
-                return
-            ahead = outlook.ahead(job, in_any_case=in_any_case)
-            future = client.submit(_attempt_there, job, ahead=ahead, **given, pure=False)
-            running[future] = job
-            done.add(future)
+        def call(number: int, job: Job) -> Callable[[], RunRecord]:
+            ahead = outlook.ahead(job, in_any_case=advance and number < crew.size)
+            return partial(_attempt_there, job, ahead=ahead, **given)
 
-        for _ in range(workers):
-            submit(advance)
+        calls = ((job, call(number, job)) for number, job in enumerate(jobs))
+        for job, found in crew.run(calls):
+            yield found if isinstance(found, RunRecord) else failure(job, words(found), now())
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers of a cluster.
+
+    Args:
+        client: connected to their scheduler.
+        size: how many there are.
+    """
+
+    client: Any
+    size: int
+
+    def run(
+        self, calls: Iterable[tuple[Key, Callable[[], Found]]]
+    ) -> Iterator[tuple[Key, Found | BaseException]]:
+        """Run calls, as many at a time as there are workers, and yield what comes home.
+
+        Args:
+            calls: with what to tell each by; taken only when a worker is free, after what the one
+                before found has been seen to.
+
+        Yields:
+            What a call returned or raised, or why no worker came to an end with it.
+        """
+        left, running = iter(calls), {}
+        done = require("distributed", extra="cluster").as_completed(loop=self.client.loop)
+
+        def submit() -> None:
+            for key, call in islice(left, 1):
+                future = self.client.submit(_in_one_thread, call, pure=False)
+                running[future] = key
+                done.add(future)
+
+        for _ in range(self.size):
+            submit()
         for future in done:
-            job = running.pop(future)
-            trouble = future.exception()
-            submit(False)
-            yield future.result() if trouble is None else failure(job, _words(trouble), now())
+            key, trouble = running.pop(future), future.exception()
+            yield key, future.result() if trouble is None else trouble
+            submit()
 
 
-def _words(trouble: BaseException) -> str:
+def _in_one_thread(call: Callable[[], Found]) -> Found:
+    torch.set_num_threads(1)
+    return call()
+
+
+@contextmanager
+def crew_of(cluster: str, workers: int) -> Iterator[Crew]:
+    """Connect to the workers of a cluster.
+
+    Args:
+        cluster: address of the scheduler, or ``"local"``.
+        workers: how many to start if it is ``"local"``.
+
+    Raises:
+        MissingExtraError: Dask is not installed.
+        ArgumentError: nobody answers at the address, or workers run several jobs at a time.
+    """
+    distributed = require("distributed", extra="cluster")
+    with _client(distributed, cluster, workers) as client:
+        yield Crew(client, _workers(client, cluster))
+
+
+def words(trouble: BaseException) -> str:
+    """Say what became of a call that no worker came to an end with."""
     return (
         f"no worker came to an end with it ({type(trouble).__name__}: {trouble}). Look into the "
         "workers' own logs; the same command tries again."
@@ -90,8 +146,7 @@ def _for_other_machines(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attempt_there(job: Job, *, deadline: float | None, **options: Any) -> RunRecord:
-    """Run a job on a worker, with one thread; ``deadline`` is a time in seconds since 1970."""
-    torch.set_num_threads(1)
+    """Run a job on a worker; ``deadline`` is a time in seconds since 1970."""
     until = None if deadline is None else Deadline(time.monotonic() + deadline - time.time())
     return attempt(job, deadline=until, **options)
 

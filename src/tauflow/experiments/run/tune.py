@@ -24,6 +24,7 @@ from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
 from tauflow.training.run import mixed
 
+from .cluster import crew_of, words
 from .job import execute
 from .task import RECIPE, CsvFile, Source, read_source
 from .workers import end_with_parent
@@ -103,6 +104,15 @@ class _Search:
     def read(self) -> Source:
         return read_source(self.source, self.spec, self.data_dir)
 
+    def for_other_machines(self) -> "_Search":
+        """Return the same with whole paths."""
+        source, data = self.source, self.data_dir
+        if isinstance(source, CsvFile):
+            source = replace(source, path=source.path.resolve())
+        elif isinstance(source, Path):
+            source = source.resolve()
+        return replace(self, source=source, data_dir=None if data is None else data.resolve())
+
 
 def tune(
     source: str | Path | CsvFile,
@@ -115,6 +125,7 @@ def tune(
     vary: Mapping[str, Sequence[Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
+    cluster: str | None = None,
     device: str | None = None,
     runs_dir: Path = Path("runs"),
     data_dir: Path | None = None,
@@ -138,6 +149,9 @@ def tune(
         seed: of settings, weights, shuffling and dropout. Several workers share a study as their
             pace has it, which no seed decides.
         jobs: processes, one thread each if there are several.
+        cluster: try on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
+            for ``jobs`` workers on this machine. The study stays here; a trial knows of those that
+            had ended when it began.
         device: where to train; by default the CPU.
         runs_dir: folder under which the study has its directory.
         data_dir: folder of the data files of the catalog.
@@ -169,7 +183,9 @@ def tune(
     search = _Search(source, spec, recipe, space, seed, data_dir, device, directory)
     study = _study(search, METRICS[job.metric].higher_is_better)
     left = trials - len(_ended(study))
-    if left > 0 and jobs > 1:
+    if left > 0 and cluster is not None:
+        _on_workers(search, study, left, cluster, jobs, say)
+    elif left > 0 and jobs > 1:
         from joblib import Parallel, delayed
 
         shares = [left // jobs + (k < left % jobs) for k in range(jobs)]
@@ -181,15 +197,17 @@ def tune(
     return _found(search, study, job.metric)
 
 
-def _study(search: _Search, higher_is_better: bool, worker: int = 0) -> Any:
+def _study(search: _Search, higher_is_better: bool, worker: int = 0, *, kept: bool = True) -> Any:
+    """Return the study in the search's folder, or a new one that is not kept."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    file = search.directory / JOURNAL
     study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(search.directory / JOURNAL))),
+        storage=JournalStorage(JournalFileBackend(str(file))) if kept else None,
         study_name="study",
-        load_if_exists=True,
+        load_if_exists=kept,
         direction="maximize" if higher_is_better else "minimize",
         pruner=optuna.pruners.MedianPruner(_STARTUP, n_warmup_steps=search.recipe.epochs // 5),
     )
@@ -220,15 +238,58 @@ def _work(
         torch.set_num_threads(1)
     found = found or search.read()
     study = _study(search, METRICS[found.data.card.metric].higher_is_better, worker)
+    _optimise(search, found, study, trials, say)
 
-    def tell(study: Any, trial: Any) -> None:
-        if say is not None:
-            value = "no score" if trial.value is None else f"{trial.value:.4g}"
-            settings = ", ".join(f"{name} = {_short(one)}" for name, one in trial.params.items())
-            say(f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}")
 
+def _optimise(
+    search: _Search, found: Source, study: Any, trials: int, say: Callable[[str], None] | None
+) -> None:
     objective = partial(_objective, search, found)
-    study.optimize(objective, n_trials=trials, catch=(NonFiniteError,), callbacks=[tell])
+    tell = [] if say is None else [lambda _, trial: say(_line(trial))]
+    study.optimize(objective, n_trials=trials, catch=(NonFiniteError,), callbacks=tell)
+
+
+def _line(trial: Any) -> str:
+    value = "no score" if trial.value is None else f"{trial.value:.4g}"
+    settings = ", ".join(f"{name} = {_short(one)}" for name, one in trial.params.items())
+    return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
+
+
+def _on_workers(
+    search: _Search, study: Any, trials: int, cluster: str, jobs: int, say: Callable[[str], None]
+) -> None:
+    """Run trials on the workers of a cluster, each with settings that the study here draws."""
+    from optuna.trial import TrialState
+
+    there = search.for_other_machines()
+
+    def drawn() -> Any:
+        trial = study.ask()
+        for name, one in search.space.items():
+            _suggest(trial, name, one)
+        return trial, partial(_trial_there, there, trial.params, _ended(study))
+
+    with crew_of(cluster, jobs) as crew:
+        for trial, found in crew.run(drawn() for _ in range(trials)):
+            if isinstance(found, BaseException):
+                study.tell(trial, state=TrialState.FAIL)
+                say(f"trial {trial.number + 1}: {words(found)}")
+                continue
+            for epoch, score in found.intermediate_values.items():
+                trial.report(score, epoch)
+            complete = found.state is TrialState.COMPLETE
+            study.tell(trial, found.value if complete else None, state=found.state)
+            say(_line(study.get_trials(deepcopy=False)[trial.number]))
+
+
+def _trial_there(search: _Search, settings: Mapping[str, Any], ended: Sequence[Any]) -> Any:
+    """Run a trial on a worker, beside those that have ended; return it as it ended."""
+    found = search.read()
+    study = _study(search, METRICS[found.data.card.metric].higher_is_better, kept=False)
+    study.add_trials(ended)
+    study.enqueue_trial(settings)
+    _optimise(search, found, study, 1, None)
+    return study.trials[-1]
 
 
 def _short(value: Any) -> str:

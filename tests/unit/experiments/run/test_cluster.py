@@ -4,14 +4,22 @@ import os
 import signal
 from dataclasses import replace
 
+import matplotlib as mpl
 import pytest
+import torch
+from matplotlib import pyplot as plt
 from tiny_experiment import tiny
 
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TauflowError
 from tauflow.experiments import reproduce
 from tauflow.experiments.run import cluster as module
 from tauflow.experiments.run import results
+from tauflow.experiments.run import tune as tuning
 from tauflow.experiments.run.job import Places
+from tauflow.figures import FIGURES, Result, make_figure
+from tauflow.figures import make as making
+from tauflow.figures.make import make_figures
+from tauflow.training import Recipe
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [
@@ -119,20 +127,115 @@ def test_workers_run_one_job_at_a_time():
         module._workers(Threads({}), "tcp://head:1")
 
 
-def test_a_scheduler_is_told_by_its_address(tmp_path):
-    places = Places(tmp_path / "results", tmp_path / "runs")
+@pytest.fixture(scope="module")
+def address():
+    threads = torch.get_num_threads()
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as own:
-        for _ in range(2):
-            grid = reproduce(
-                replace(tiny(), seeds=1),
-                models=["gru"],
-                results_dir=places.results,
-                runs_dir=places.runs,
-                progress=False,
-                cluster=own.scheduler_address,
-            )
-            assert not grid.outcome.failures
+        yield own.scheduler_address
+    torch.set_num_threads(threads)
+
+
+def test_a_scheduler_is_told_by_its_address(tmp_path, address):
+    places = Places(tmp_path / "results", tmp_path / "runs")
+    for _ in range(2):
+        grid = reproduce(
+            replace(tiny(), seeds=1),
+            models=["gru"],
+            results_dir=places.results,
+            runs_dir=places.runs,
+            progress=False,
+            cluster=address,
+        )
+        assert not grid.outcome.failures
     found, _ = results.read(places.of("tiny"))
     assert [record.status for record in found] == ["done"]  # the second call ran nothing
+
+
+FIGURE = {"size": "full", "seed": 0, "formats": ("svg",)}
+
+
+@pytest.fixture
+def figure(monkeypatch):
+    """Name of a figure that takes no time."""
+
+    def compute(job):
+        numbers = torch.rand(3)
+
+        def draw():
+            picture, ax = plt.subplots()
+            ax.plot(numbers)
+            return picture
+
+        return Result(draw, {"numbers": numbers})
+
+    entry = replace(FIGURES["gnode-figure-4"], name="quick", compute=compute)
+    monkeypatch.setitem(FIGURES._entries, "quick", entry)
+    backend = mpl.get_backend()
+    yield "quick"
+    mpl.use(backend)
+
+
+def test_figures_come_home_through_the_scheduler(figure, tmp_path, address):
+    (there,) = make_figures([figure], tmp_path / "there", **FIGURE, cluster=address)
+    here = make_figure(figure, tmp_path / "here", **FIGURE)
+    assert [file.name for file in there.files] == [file.name for file in here.files]
+    assert {file.suffix for file in here.files} == {".svg", ".npz", ".json"}
+    for one, other in zip(there.files, here.files, strict=True):
+        assert one.suffix == ".json" or one.read_bytes() == other.read_bytes()
+
+
+class Unlucky:
+    """Workers of which the first dies with its call, and those after it do what they should."""
+
+    size = 1
+
+    def __init__(self, cluster, workers):
+        self.lost = 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, calls):
+        for key, call in calls:
+            self.lost -= 1
+            yield key, call() if self.lost < 0 else RuntimeError("killed")
+
+
+def test_a_figure_that_no_worker_could_make_is_named(figure, tmp_path, monkeypatch):
+    monkeypatch.setattr(making, "crew_of", Unlucky)
+    with pytest.raises(TauflowError, match=r"quick: no worker came .* killed"):
+        list(make_figures([figure], tmp_path, **FIGURE, cluster="tcp://head:1"))
+
+
+def tuned(tmp_path, trials, **more):
+    vary = {"model.hidden_size": [2, 3]}
+    given = {"recipe": Recipe(epochs=2, batch_size=200), "vary": vary, "runs_dir": tmp_path}
+    return tuning.tune("pendulum", "elman", trials=trials, **given, **more)
+
+
+def test_a_study_stays_here_while_others_try(tmp_path, address):
+    pytest.importorskip("optuna")
+    said = []
+    first = tuned(tmp_path, 1, cluster=address, say=said.append)
+    again = tuned(tmp_path, 2, cluster=address, say=said.append)
+    assert again.trials[:1] == first.trials
+    assert [state for _, _, state in again.trials] == ["complete"] * 2
+    assert [line.partition(",")[0] for line in said] == ["trial 1", "trial 2"]
+    (settings, score, _) = first.trials[0]
+    here = tuned(tmp_path / "here", 1)
+    assert here.trials[0][:2] == (settings, pytest.approx(score, rel=1e-5))
+    assert (again.directory / tuning.BEST).exists()
+
+
+def test_a_trial_that_is_lost_costs_itself_only(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(tuning, "crew_of", Unlucky)
+    said = []
+    found = tuned(tmp_path, 2, cluster="tcp://head:1", say=said.append)
+    assert [state for _, _, state in found.trials] == ["fail", "complete"]
+    assert said[0].startswith("trial 1: no worker came to an end with it (RuntimeError: killed)")
