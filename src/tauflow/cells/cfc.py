@@ -39,8 +39,8 @@ class CfCCell(AbstractPureCell):
     Differs from the paper: Eq. 10 has one time head; the code has two, t_b being learned
     (``time_bias=False`` gives Eq. 10). Eq. 9 has a vector B and a positive f in two roles; the code
     has -A for B and one head r, kept here because every published Cf-S number comes from it. Its
-    |w_tau| starts at 0, where the gradient of abs vanishes, so that it never learns w_tau; here the
-    slope at 0 is 1. The gate at dt = 0 is sigmoid(t_b), not 1.
+    ``|w_tau|`` starts at 0, where the gradient of abs vanishes, so that it never learns w_tau; here
+    the slope at 0 is 1. The gate at dt = 0 is sigmoid(t_b), not 1.
 
     Args:
         input_size: features D per time point.

@@ -184,7 +184,7 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
         delta: Tensor,
         x_last: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the input's share of the gates, (*batch, 3 N), and the state's decay."""
+        """Return the input's share of the gates, ``(*batch, 3 N)``, and the state's decay."""
         D, N = self.input_size, self.hidden_size
         gamma_x, gamma_h = torch.exp(-torch.relu(delta @ rates.T + bias)).split([D, N], dim=-1)
         filled = x + missing * (x_mean + gamma_x * (x_last - x_mean))
