@@ -11,6 +11,10 @@ VARIANTS = {
     "ltc-rk4": ("ltc", {"solver": "rk4"}),
     "ltc-clip": ("ltc", {"constraint": "clip", "init": "cfc", "output_mapping": "none"}),
     "ltc-ncp": ("ltc", {"wiring": lambda n: tauflow.AutoNCP(n + 4, 2)}),
+    "lrc-symmetric-hybrid": (
+        "lrc",
+        {"elastance": "symmetric", "solver": "hybrid", "substeps": 2},
+    ),
     "ltc-neuronal-sigmoid": ("ltc-neuronal", {"activation": "sigmoid", "solver": "heun"}),
     "cfc-deep": ("cfc", {"backbone_layers": 2, "backbone_units": 6}),
     "cfc-bare": ("cfc", {"backbone_layers": 0, "time_bias": False, "time_sign": 1}),

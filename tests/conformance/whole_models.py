@@ -13,6 +13,10 @@ SMALL = {
     "transformer": {"heads": 2},
     "ip-net": {"reference_points": 5, "horizon": 4.0},
     "seft": {"latent_size": 6, "phi_size": 5, "psi_size": 5, "heads": 2, "key_size": 3},
+    "mtan": {
+        **{"units": 3, "embedding_size": 6, "heads": 2},
+        **{"reference_points": 5, "horizon": 4.0, "g_layers": 1},
+    },
     "latent-ode-rnn": {**_ENCODER, "layers": 0},
     "latent-ode-ode": {**_ENCODER, "layers": 0, "gru_units": 3, "encoder_steps": 8},
     "rnn-vae": _ENCODER,

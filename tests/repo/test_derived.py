@@ -11,6 +11,7 @@ import pytest
 from derived import WRITTEN
 from sources import PACKAGE, ROOT
 
+import tauflow
 from tauflow.sequence import SEQUENCE_MODULES
 
 STUB = ast.parse((PACKAGE / "sequence" / "modules.pyi").read_text(encoding="utf-8"))
@@ -52,7 +53,7 @@ def test_the_types_for_editors_are_those_of_the_constructors(module):
 
 
 def test_help_shows_the_options_of_the_cell():
-    text = inspect.signature(SEQUENCE_MODULES[2].__init__)
+    text = inspect.signature(tauflow.CfC.__init__)
     assert "backbone_units: int = 128" in str(text)
     assert "num_layers: int = 1" in str(text)
     assert not any("cell_options" in str(inspect.signature(m.__init__)) for m in SEQUENCE_MODULES)

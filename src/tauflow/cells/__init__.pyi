@@ -22,6 +22,8 @@ from .hippo import HiPPOCell
 from .lem import LEMCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
+from .lrc import LRCCell
+from .lrc_ssm import LrcSSMCell
 from .ltc import LTCCell, LTC_VARIANTS
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -36,8 +38,8 @@ __all__ = [
     "ACTIVATIONS", "AbstractCell", "AbstractHoistedCell", "BidirectionalRNNCell", "CTGRUCell",
     "CTLSTMCell", "CTRNNCell", "CfCCell", "CoRNNCell", "ElmanCell", "EulerGRUCell", "EulerLSTMCell",
     "ExpRNNCell", "GNODECell", "GRUCell", "GRUDCell", "GRUODECell", "HiPPOCell", "Hoisted",
-    "LEMCell", "LMUCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinearDecayRNNCell",
-    "LipschitzRNNCell", "MODELS", "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell", "ODELSTMCell",
-    "PhasedLSTMCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell", "UnmaskedGRUDCell",
-    "WiredCfCCell",
+    "LEMCell", "LMUCell", "LRCCell", "LSTMCell", "LTCCell", "LTC_VARIANTS", "LinearDecayRNNCell",
+    "LipschitzRNNCell", "LrcSSMCell", "MODELS", "MixedMemoryCell", "ModelEntry", "NeuronalLTCCell",
+    "ODELSTMCell", "PhasedLSTMCell", "RNNDecayCell", "RubanovaGRUCell", "RubanovaODERNNCell",
+    "UnmaskedGRUDCell", "WiredCfCCell",
 ]

@@ -22,6 +22,8 @@ from .hippo import HiPPOCell
 from .lem import LEMCell
 from .lipschitz import LipschitzRNNCell
 from .lmu import LMUCell
+from .lrc import LRCCell
+from .lrc_ssm import LrcSSMCell
 from .ltc import LTCCell
 from .ltc_neuronal import NeuronalLTCCell
 from .mixed_memory import MixedMemoryCell
@@ -73,6 +75,7 @@ _BACKBONE = {
     "backbone_dropout": (0.0, 0.1, 0.3),
 }
 _GATED_FLOW = {"layers": (1, 2, 3), "gate_layers": (1, 2)}
+_ELASTANCE = {"elastance": ("asymmetric", "symmetric")}
 _SUBSTEPS = {"substeps": (1, 3, 6)}
 
 MODELS: Registry[ModelEntry] = Registry(
@@ -83,6 +86,9 @@ MODELS: Registry[ModelEntry] = Registry(
             ModelEntry("ltc", "LTC", LTCCell, tune={"substeps": (3, 6, 12)}),
             ModelEntry("ltc-exp", "LTC, exponential step", LTCCell, {"solver": "exponential"}),
             ModelEntry("ltc-neuronal", "LTC, neuronal form", NeuronalLTCCell),
+            ModelEntry("lrc", "LRC", LRCCell, tune=_ELASTANCE),
+            ModelEntry("stc", "STC", LRCCell, {"elastance": "none"}),
+            ModelEntry("lrc-ssm", "LrcSSM", LrcSSMCell),
             ModelEntry("cfc", "CfC", CfCCell, tune=_BACKBONE),
             ModelEntry("cfc-nogate", "CfC-noGate", CfCCell, {"mode": "no_gate"}, _BACKBONE),
             ModelEntry("cf-s", "Cf-S", CfCCell, {"mode": "pure"}, _BACKBONE),

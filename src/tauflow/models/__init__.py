@@ -7,6 +7,7 @@ from .embedding import TokenEmbedding
 from .facts import ModelFacts, model_facts
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
+from .mtan import MTAN
 from .registry import WHOLE_MODELS, WholeModelEntry, model_entry
 from .seft import SeFT
 from .sequence_model import SequenceModel
@@ -15,6 +16,7 @@ from .variational import LatentPaths, VariationalLoss, kl_coefficient
 
 __all__ = [
     "DRIVING_MODELS",
+    "MTAN",
     "RNNVAE",
     "WHOLE_MODELS",
     "AbstractWholeModel",

@@ -15,6 +15,7 @@ from .base import AbstractWholeModel
 from .convolutional import DRIVING_LAYERS, ConvolutionalSequenceModel
 from .ip_net import IPNet
 from .latent_ode import RNNVAE, LatentODE
+from .mtan import MTAN
 from .seft import SeFT
 from .transformer import Transformer
 
@@ -110,6 +111,7 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
             WholeModelEntry("transformer", "Transformer", Transformer),
             WholeModelEntry("ip-net", "IP-Net", IPNet),
             WholeModelEntry("seft", "SeFT", SeFT),
+            WholeModelEntry("mtan", "mTAN", MTAN),
             WholeModelEntry("latent-ode-rnn", "Latent-ODE-RNN", LatentODE, {"encoder": "rnn"}),
             WholeModelEntry("latent-ode-ode", "Latent-ODE-ODE", LatentODE, {"encoder": "ode-rnn"}),
             WholeModelEntry("rnn-vae", "RNN-VAE", RNNVAE),

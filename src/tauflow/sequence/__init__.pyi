@@ -8,9 +8,9 @@ from .chunks import Chunks, ParallelReport
 from .layers import RNN, SequenceModule
 from .modules import (
     BidirectionalRNN, CTGRU, CTLSTM, CTRNN, CfC, CoRNN, Elman, EulerGRU, EulerLSTM, ExpRNN, GNODE,
-    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LSTM, LTC, LinearDecayRNN, LipschitzRNN, MixedMemory,
-    NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN, SEQUENCE_MODULES,
-    UnmaskedGRUD, WiredCfC, build,
+    GRU, GRUD, GRUODE, HiPPO, LEM, LMU, LRC, LSTM, LTC, LinearDecayRNN, LipschitzRNN, LrcSSM,
+    MixedMemory, NeuronalLTC, ODELSTM, PhasedLSTM, RNNDecay, RubanovaGRU, RubanovaODERNN,
+    SEQUENCE_MODULES, UnmaskedGRUD, WiredCfC, build,
 )
 from .stream import Stream
 from .unroll import reference_loop, unroll
@@ -18,8 +18,8 @@ from .unroll import reference_loop, unroll
 __all__ = [
     "BidirectionalRNN", "CTGRU", "CTLSTM", "CTRNN", "CatalogRNN", "CfC", "Chunks", "CoRNN", "Elman",
     "EulerGRU", "EulerLSTM", "ExpRNN", "GNODE", "GRU", "GRUD", "GRUODE", "HiPPO", "LEM", "LMU",
-    "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "MixedMemory", "NeuronalLTC", "ODELSTM",
-    "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
+    "LRC", "LSTM", "LTC", "LinearDecayRNN", "LipschitzRNN", "LrcSSM", "MixedMemory", "NeuronalLTC",
+    "ODELSTM", "ParallelReport", "PhasedLSTM", "RNN", "RNNDecay", "RubanovaGRU", "RubanovaODERNN",
     "SEQUENCE_MODULES", "SequenceModule", "Stream", "UnmaskedGRUD", "WiredCfC", "build",
     "reference_loop", "unroll",
 ]

@@ -44,6 +44,31 @@ class NeuronalLTC(CatalogRNN):
         checkpoint_every: int | None = None, batch_first: bool = True,
     ) -> None: ...
 
+class LRC(CatalogRNN):
+    """Liquid-resistance liquid-capacitance cell, and without elastance the saturated LTC (STC).
+
+    Over sequences; for the options see tauflow.cells.LRCCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, elastance: str = "asymmetric",
+        solver: str = "explicit", substeps: int = 1, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
+class LrcSSM(CatalogRNN):
+    """Diagonal liquid-resistance liquid-capacitance cell, the core of an LrcSSM.
+
+    Over sequences; for the options see tauflow.cells.LrcSSMCell.
+    """
+    def __init__(
+        self, input_size: int, hidden_size: int, *, substeps: int = 1, num_layers: int = 1,
+        bidirectional: bool = False, dropout: float = 0.0, proj_size: int = 0,
+        return_sequences: bool = True, backend: str = "auto", checkpoint_every: int | None = None,
+        batch_first: bool = True,
+    ) -> None: ...
+
 class CfC(CatalogRNN):
     """Closed-form continuous-time cell.
 

@@ -65,7 +65,7 @@ def test_a_convolutional_model_takes_any_cell():
     assert (model.head.output_size, model.output_size, model.rnn.cell.substeps) == (6, 2, 2)
 
 
-@pytest.mark.parametrize("name", ["ip-net", "seft"])
+@pytest.mark.parametrize("name", ["ip-net", "seft", "mtan"])
 def test_some_models_answer_once_per_sequence_only(name):
     assert "return_sequences" not in inspect.signature(WHOLE_MODELS[name].model.__init__).parameters
 

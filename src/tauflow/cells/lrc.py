@@ -1,0 +1,172 @@
+"""Liquid-resistance liquid-capacitance cells: an LTC whose conductances saturate."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tauflow.checks import at_least, one_of
+
+from .base import AbstractHoistedCell, Hoisted
+from .initialise import Generator, inverse_softplus_, joint_glorot_
+
+SOLVERS = ("explicit", "hybrid")
+ELASTANCES = ("asymmetric", "symmetric", "none")
+
+
+class LRCCell(AbstractHoistedCell):
+    r"""Liquid-resistance liquid-capacitance cell, and without elastance the saturated LTC (STC).
+
+    Every synapse from j to i has a slope sigma, a midpoint mu, and two weights, w of the
+    conductance that forgets and k of the drive; sources z are the inputs and the states.
+
+    .. math::
+        f_i = g_i + \sum_j w_{ji}\, \sigma(\sigma_{ji} (z_j - \mu_{ji})), \qquad
+        u_i = g_i + \sum_j k_{ji}\, \sigma(\sigma_{ji} (z_j - \mu_{ji}))
+
+    .. math::
+        \dot h_i = \epsilon_i\, (e_i \tanh(u_i) - \sigma(f_i)\, h_i)
+
+    The elastance, one over the capacitance, depends on inputs and states, with s above 0:
+
+    .. math::
+        \epsilon = \sigma(q) \quad \text{(asymmetric)}, \qquad
+        \epsilon = \sigma(q + s) - \sigma(q - s) \quad \text{(symmetric)}, \qquad
+        q = W_x x + W_h h + b
+
+    or is 1, which makes it the STC. With :math:`\delta = dt\, \epsilon / \mathrm{substeps}`, the
+    explicit step (with one sub-step the paper's LRCU) is
+    :math:`h' = h + \delta\, (e \tanh(u) - \sigma(f)\, h)`, the hybrid one, which takes the linear h
+    at the new time, :math:`h' = (h + \delta e \tanh(u)) / (1 + \delta \sigma(f))`.
+
+    Parameters: 4 N (D + N) + 2 N, and N (D + N + 1) for an elastance, N more if symmetric.
+
+    Source: Farsang et al. 2024, "Liquid resistance liquid capacitance networks"; the equations
+    stand again as Eqs. 1 to 3 of Farsang et al. 2025, "Parallelization of non-linear state-space
+    models".
+
+    Differs from the released code: w, g and s stay positive by construction, where it clips them
+    after every step of the optimizer; no affine maps of inputs and outputs; the gap is ``dt``.
+
+    Args:
+        input_size: features D per time point.
+        hidden_size: neurons N, fully connected.
+        elastance: ``"asymmetric"``, ``"symmetric"`` or ``"none"``.
+        solver: ``"explicit"``, which is stable over gaps of up to 2 ``substeps``
+            (:meth:`stable_gap`), or ``"hybrid"``, bounded for any gap.
+        substeps: solver steps per sample.
+    """
+
+    paper: ClassVar[str] = "Farsang et al. 2024, Liquid resistance liquid capacitance networks"
+    is_flow = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        elastance: str = "asymmetric",
+        solver: str = "explicit",
+        substeps: int = 1,
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        self.elastance = one_of(ELASTANCES, elastance=elastance)
+        self.solver = one_of(SOLVERS, solver=solver)
+        self.substeps = at_least(1, substeps=substeps)
+        D, N = input_size, hidden_size
+        self.sigma, self.mu, self.w, self.k = (nn.Parameter(torch.empty(N, N)) for _ in range(4))
+        self.sigma_x, self.mu_x, self.w_x, self.k_x = (
+            nn.Parameter(torch.empty(D, N)) for _ in range(4)
+        )
+        self.g, self.e = (nn.Parameter(torch.empty(N)) for _ in range(2))
+        liquid, shifted = elastance != "none", elastance == "symmetric"
+        self.W_x = nn.Parameter(torch.empty(N, D)) if liquid else None
+        self.W_h = nn.Parameter(torch.empty(N, N)) if liquid else None
+        self.b = nn.Parameter(torch.empty(N)) if liquid else None
+        self.s = nn.Parameter(torch.empty(N)) if shifted else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: Generator = None) -> None:
+        """Draw synapses as an LTC's, k orthogonal, the elastance Glorot uniform; b is 0, s is 1."""
+        for sigma, mu, w, k in (
+            (self.sigma, self.mu, self.w, self.k),
+            (self.sigma_x, self.mu_x, self.w_x, self.k_x),
+        ):
+            sigma.uniform_(3.0, 8.0, generator=generator)
+            mu.uniform_(0.3, 0.8, generator=generator)
+            inverse_softplus_(w.uniform_(0.001, 1.0, generator=generator))
+            nn.init.orthogonal_(k, generator=generator)
+        inverse_softplus_(self.g.uniform_(0.001, 1.0, generator=generator))
+        self.e.uniform_(-0.2, 0.2, generator=generator)
+        if self.W_x is not None and self.W_h is not None and self.b is not None:
+            joint_glorot_(self.W_x, self.W_h, generator=generator)
+            self.b.zero_()
+        if self.s is not None:
+            inverse_softplus_(self.s.fill_(1.0))
+
+    def stable_gap(self) -> float:
+        """Return what the largest rate, 1, allows the explicit solver."""
+        return 2.0 * self.substeps if self.solver == "explicit" else math.inf
+
+    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
+        """Return the inputs, their share of q, and the gaps; of synapses sigma, mu, w, k as one.
+
+        Synapses of the inputs are left to the step: for all steps at once they would take D N
+        numbers each.
+        """
+        drive = x[..., :0] if self.W_x is None else F.linear(x, self.W_x, self.b)
+        of_x = torch.stack((self.sigma_x, self.mu_x, F.softplus(self.w_x), self.k_x))
+        of_h = torch.stack((self.sigma, self.mu, F.softplus(self.w), self.k))
+        return Hoisted((x, drive, dt), (of_x, of_h, F.softplus(self.g)))
+
+    def advance(
+        self,
+        h: Float[Tensor, "B S"],
+        x: Float[Tensor, "B I"],
+        drive: Float[Tensor, "B E"],
+        dt: Float[Tensor, "B 1"],
+        of_x: Float[Tensor, "four I S"],
+        of_h: Float[Tensor, "four S S"],
+        g: Float[Tensor, " S"],
+    ) -> Float[Tensor, "B S"]:
+        """Advance the states over the gap, holding the input."""
+        f_x, u_x = _synaptic(x, *of_x.unbind())
+        f_x, u_x = f_x + g, u_x + g
+        for _ in range(self.substeps):
+            f, u = _synaptic(h, *of_h.unbind())
+            rate, aim = torch.sigmoid(f_x + f), self.e * torch.tanh(u_x + u)
+            gate = self._gate(drive, h)
+            delta = dt / self.substeps if gate is None else gate * dt / self.substeps
+            if self.solver == "hybrid":
+                h = (h + delta * aim) / (1 + delta * rate)
+            else:
+                h = h + delta * (aim - rate * h)
+        return h
+
+    def _gate(self, drive: Tensor, h: Tensor) -> Tensor | None:
+        """Return the elastance, ``None`` for 1."""
+        if self.W_h is None:
+            return None
+        q = drive + h @ self.W_h.T
+        if self.s is None:
+            return torch.sigmoid(q)
+        s = F.softplus(self.s)
+        return torch.sigmoid(q + s) - torch.sigmoid(q - s)
+
+    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return the elastance."""
+        if self.W_x is None:
+            return torch.ones_like(h)
+        gate = self._gate(F.linear(x, self.W_x, self.b), h)
+        assert gate is not None, "a liquid cell has an elastance"
+        return gate
+
+
+def _synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both weighted sums of the synapses that sources z, (B, J), drive, (B, N) each."""
+    active = torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, J, N)
+    return (active * w).sum(-2), (active * k).sum(-2)
