@@ -26,6 +26,7 @@ from .document import Pairs, environment_of, measured_with, render, write
 from .own_table import Listing, errors, predict_command, understood, worst_ids
 from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions, run_curves
 from .samples import sample, trained_model
+from .trivial import BASELINES_FILE, read_trivial, trivial
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
 
@@ -95,18 +96,21 @@ def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
         Paths of the Markdown and of the HTML file.
     """
     places.results.mkdir(parents=True, exist_ok=True)
+    below = trivial(grid.experiment, read_trivial(places.results / BASELINES_FILE))
     page = _grid_page(grid, places)
+    page = replace(page, caption=" ".join([*below, page.caption]))
     return (
-        write(places.results / f"{grid.stem}.md", grid_markdown(grid)),
+        write(places.results / f"{grid.stem}.md", grid_markdown(grid, below)),
         write_page(page, places.results / f"{grid.stem}.html"),
     )
 
 
-def grid_markdown(grid: Grid) -> str:
-    """Return the table in Markdown, with caption, notes and environment."""
+def grid_markdown(grid: Grid, below: Sequence[str] = ()) -> str:
+    """Return the table in Markdown, with lines below it, caption, notes and environment."""
     experiment, entries = grid.experiment, table.lines(grid)
     lines = [f"# {experiment.title}", "", experiment.source, ""]
     lines += markdown_table(table.HEADERS, map(table.cells, entries), table.NUMBERS)
+    lines += [text for line in below for text in ("", line)]
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
     lines += [f"- {note}" for note in [*experiment.notes, *notes]]

@@ -7,6 +7,7 @@ import pytest
 from tiny_experiment import TINY, tiny
 
 from tauflow.errors import DataError, DataNotFoundError, SpecificationError
+from tauflow.experiments.report.page import write_grid_reports
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
 from tauflow.experiments.report.table import looks_ahead, title
@@ -17,7 +18,7 @@ from tauflow.experiments.report.trivial import (
     trivial,
 )
 from tauflow.experiments.run import results
-from tauflow.experiments.run.job import identity, job_of
+from tauflow.experiments.run.job import Places, identity, job_of
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.spec.grid import setting_of
 from tauflow.experiments.spec.load import (  # Python 3.10 has it under another name
@@ -332,6 +333,8 @@ def test_what_needs_no_learning_stands_below_the_table(folder, surveyed):
     found = surveyed()
     assert line in survey_markdown(found)
     assert line in survey_page(found)
+    for path in write_grid_reports(found.tables[0].grid, Places(folder, folder)):
+        assert line in path.read_text(encoding="utf-8")
     assert len(said) == 1
     score_trivial([tiny()], folder / BASELINES_FILE, say=said.append)  # it is there already
     assert len(said) == 1
