@@ -11,7 +11,7 @@ RANKS = {
     **dict.fromkeys(
         ("option_types", "budget", "forks", "plain_json", "plain_text", "import_path"), 0
     ),
-    **dict.fromkeys(("solvers", "wirings", "data", "training", "draw"), 1),
+    **dict.fromkeys(("solvers", "wirings", "data", "training", "draw", "tapes"), 1),
     "cells": 2,
     "kernels": 3,
     "sequence": 4,

@@ -103,6 +103,11 @@ BACKENDS: tuple[str, ...] = (
 _ASKED_FOR = one_of(BACKENDS, TAUFLOW_BACKEND=os.environ.get("TAUFLOW_BACKEND") or "auto")
 
 
+def may_serve(backend: str, name: str) -> bool:
+    """Whether a caller who asks for ``backend`` may be served by that of a name."""
+    return backend == name or (backend == "auto" and _ASKED_FOR in ("auto", name))
+
+
 def pick(call: KernelCall, backend: str) -> KernelSpec | None:
     """Return the row that serves the call, or ``None`` for the reference loop.
 
@@ -124,7 +129,7 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
         fits = [
             row
             for row in rows
-            if row.device in (None, call.x.device.type) and _ASKED_FOR in ("auto", row.backend)
+            if row.device in (None, call.x.device.type) and may_serve("auto", row.backend)
         ]
         return next((row for row in fits if row.why_not(call) is None), None)
     reasons = []

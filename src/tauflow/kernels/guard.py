@@ -116,9 +116,14 @@ def check_own(call: KernelCall) -> None:
     """
     if is_traced():
         return
-    if type_before_parametrizations(call.cell) in _OWN:
+    if is_own(call.cell):
         changes(call.cell)
         check_call(call)
+
+
+def is_own(cell: AbstractCell) -> bool:
+    """Whether a cell is one of the catalog's, whatever became of it."""
+    return type_before_parametrizations(cell) in _OWN
 
 
 _OWN = {entry.cell for entry in MODELS.values()}

@@ -4,7 +4,6 @@ Preparing parameters (positivity, layouts, joined matrices) costs many times wha
 cell does, so it is done once, when the stream is made.
 """
 
-from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -13,101 +12,19 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cfc_heads import ClosedForm, ClosedFormTensors
 from tauflow.cells.ltc import LTCCell
-from tauflow.cells.mixed_memory import MixedMemoryCell
-from tauflow.cells.wired_cfc import WiredCfCCell
-from tauflow.kernels.catalog import pick
-from tauflow.kernels.closed_form.form import CoreMemory, as_weights, core_memory, numbers_of
-from tauflow.kernels.closed_form.programs import layers_of
+from tauflow.kernels.catalog import may_serve, pick
 from tauflow.kernels.cpu.binding import find_blas, loops_of
+from tauflow.kernels.engine.needs import NUMBA
 from tauflow.kernels.engine.program import KernelCall
-from tauflow.kernels.guard import check_own
+from tauflow.kernels.guard import changed, check_own, is_own
 from tauflow.kernels.synapses.layout import layout_of
 from tauflow.kernels.synapses.programs import forward_side, method_of
+from tauflow.tapes import CannotRecordError, record
+
+_FEW_ROWS = 4
 
 Array = Any
-
-
-_ALIGNMENT = 16  # floats in the widest vector
-_AXES = 4
-
-
-class Fields(NamedTuple):
-    """The arrays of one step of a closed-form core, and of a memory beside it, or their places.
-
-    The first eight are ``Weights`` of :mod:`tauflow.kernels.closed_form.form`, the next four its
-    ``Tape``; those from ``c`` on are empty without a memory.
-
-    Args:
-        dt: gaps, (B, 1).
-        source: what the core's first layer reads, (B, R).
-        h: states, (B, N).
-        c: the memory, (B, N).
-        bias: of the gates, (4 N,).
-        gate_weights: (4 N, D + N), of [x; h].
-        reading: [x; h], (B, D + N).
-        gates: (B, 4 N).
-        u: what the memory shows, (B, N).
-        c_after: the next memory, (B, N).
-    """
-
-    recurrent: Any
-    first_bias: Any
-    deep: Any
-    deep_bias: Any
-    heads: Any
-    heads_bias: Any
-    rate: Any
-    amplitude: Any
-    first_values: Any
-    deep_values: Any
-    slopes: Any
-    head_values: Any
-    dt: Any
-    source: Any
-    h: Any
-    c: Any
-    bias: Any
-    gate_weights: Any
-    reading: Any
-    gates: Any
-    u: Any
-    c_after: Any
-
-
-AT = Fields(*range(len(Fields._fields)))
-"""The number of each array in a :class:`SharedMemory`."""
-
-
-class SharedMemory(NamedTuple):
-    """Arrays one after the other.
-
-    Args:
-        floats: (K,), all entries.
-        places: (arrays, 6): where each array starts and ends, and its shape, filled up with ones in
-            front.
-        views: the arrays, on the memory of ``floats``.
-    """
-
-    floats: Array
-    places: Array
-    views: Fields
-
-
-def share(arrays: Fields) -> SharedMemory:
-    """Copy arrays of up to four axes into one memory."""
-    starts = np.cumsum([0] + [-(-a.size // _ALIGNMENT) * _ALIGNMENT for a in arrays])
-    floats = np.zeros(starts[-1], np.float32)
-    places = np.ones((len(arrays), 2 + _AXES), np.int64)
-    views = []
-    for place, start, array in zip(places, starts, arrays, strict=False):
-        end = start + array.size
-        place[:2], place[2 + _AXES - array.ndim :] = (start, end), array.shape
-        views.append(floats[start:end].reshape(array.shape))
-        views[-1][...] = array
-    return SharedMemory(floats, places, Fields(*views))
 
 
 class StepEngine(Protocol):
@@ -130,10 +47,6 @@ class StepEngine(Protocol):
     def state(self, h: Tensor) -> None: ...
 
 
-Packer = Callable[[AbstractCell, int], StepEngine]
-"""Maps a cell and B to its engine."""
-
-
 class CellEngine:
     """Any cell, by its own ``step``."""
 
@@ -150,30 +63,14 @@ class CellEngine:
         return self._cell.readout(self.state).numpy()
 
 
-class _ArrayEngine:
-    """States in an array of their own."""
-
-    def __init__(self, h: Array) -> None:
-        self._h = h
-
-    @property
-    def state(self) -> Tensor:
-        """The states, (B, S)."""
-        return torch.from_numpy(self._h.copy())
-
-    @state.setter
-    def state(self, h: Tensor) -> None:
-        self._h[...] = h.numpy()
-
-
-class LTCEngine(_ArrayEngine):
+class LTCEngine:
     """An :class:`LTCCell` with the fused solver."""
 
     def __init__(self, cell: AbstractCell, batch_size: int) -> None:
         steps = loops_of("stream.numba_steps")
         assert isinstance(cell, LTCCell)
         D, N, M = cell.input_size, cell.hidden_size, cell.output_size
-        super().__init__(_memory(batch_size, N))
+        self._h = _memory(batch_size, N)
         form, (weights_x, weights, leak, C, *_) = cell.as_form(), cell.tensors()
         maps = steps.Maps(
             _affine(cell.a_in, cell.b_in, D),
@@ -205,115 +102,89 @@ class LTCEngine(_ArrayEngine):
         self._step(x, dt, *self._packed)
         return self._y
 
+    @property
+    def state(self) -> Tensor:
+        """The potentials, (B, N)."""
+        return torch.from_numpy(self._h.copy())
 
-def _fields(
-    form: ClosedForm, tensors: tuple[Tensor, ...], batch_size: int, inputs: int
-) -> dict[str, Array]:
-    """Return a core's arrays, and those of a memory, which are empty."""
-    packed = ClosedFormTensors(*(tensor.detach() for tensor in tensors))
-    values = core_memory(form, 1, batch_size, packed, keep=False, new=packed.first.new_zeros)
-    N = packed.heads_bias.shape[0] // (1 if form.pure else 4 if form.time_bias else 3)
-    of_core = (*as_weights(packed, 0), *CoreMemory.tape(values))
-    fields = dict(zip(Fields._fields, of_core, strict=False))
-    empty, own = _memory(0, 0), _memory(batch_size, inputs + N)
-    return {
-        **dict.fromkeys(Fields._fields, empty),
-        **fields,
-        "dt": _memory(batch_size, 1),
-        "source": own,
-        "h": _memory(batch_size, N),
-    }
+    @state.setter
+    def state(self, h: Tensor) -> None:
+        self._h[...] = h.numpy()
 
 
-class ClosedFormEngine(_ArrayEngine):
-    """A :class:`CfCCell`, or one layer of a :class:`WiredCfCCell`."""
+class RecordedEngine:
+    """A cell whose step is on a tape."""
 
-    def __init__(
-        self, form: ClosedForm, tensors: tuple[Tensor, ...], batch_size: int, inputs: int
-    ) -> None:
-        step = loops_of("stream.numba_steps").closed_step
-        memory = share(Fields(**_fields(form, tensors, batch_size, inputs)))
-        super().__init__(memory.views.h)
-        self._step, self._packed = step, _arguments(form, memory, False)
+    def __init__(self, cell: AbstractCell, batch_size: int) -> None:
+        self._run = loops_of("stream.numba_steps").run_tape
+        self._cell, self._batch_size = cell, batch_size
+        self._tapes: dict[bool, _Tape] = {}
+        self._now = self._tapes[False] = self._recorded(observed=False)
+
+    def _recorded(self, *, observed: bool) -> "_Tape":
+        cell, B = self._cell, self._batch_size
+        x, h, dt = torch.ones(B, cell.input_size), torch.zeros(B, cell.state_size), torch.ones(B, 1)
+        seen = (torch.ones_like(x, dtype=torch.bool),) if observed else ()
+
+        def step(h: Tensor, x: Tensor, dt: Tensor, *seen: Tensor) -> tuple[Tensor, Tensor]:
+            after = cell.step(x, h, dt, *seen)
+            return cell.readout(after), after
+
+        made = record(step, h, x, dt, *seen)
+        h_at, x_at, dt_at, *seen_at = made.inputs
+        head = np.zeros((1, made.instructions.shape[1]), np.int64)
+        # A call of the library for a few rows takes longer than a loop.
+        blas = find_blas() if B > _FEW_ROWS else None
+        head[0, :6] = B, x_at, dt_at, made.output, *(blas or (0, 0))
+        return _Tape(
+            made.floats[h_at : h_at + h.numel()].reshape(h.shape),
+            [made.floats[at : at + x.numel()].reshape(x.shape) for at in seen_at],
+            (_memory(B, made.width), np.concatenate([head, made.instructions]), made.floats),
+        )
 
     def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
         """Advance the states."""
-        self._step(x, dt, *self._packed)
-        return self._h
+        if len(observed) != len(self._now.seen):
+            self._turn_to(observed=bool(observed))
+        for features, place in zip(observed, self._now.seen, strict=True):
+            place[...] = features
+        y, *_ = given = self._now.given
+        self._run(x, dt, *given)
+        return y
 
-
-def _arguments(form: ClosedForm, memory: SharedMemory, reads_state: bool) -> tuple[Any, ...]:
-    return find_blas(), numbers_of(form), memory.floats, memory.places, reads_state
-
-
-class WiredEngine:
-    """A :class:`WiredCfCCell`: each layer reads the new states of the one before."""
-
-    def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        assert isinstance(cell, WiredCfCCell)
-        self._sizes, self._width = list(cell.state_parts.values()), cell.output_size
-        widths = [cell.input_size, *self._sizes]
-        self._layers = [
-            ClosedFormEngine(heads.as_form(), heads.tensors(), batch_size, inputs)
-            for heads, inputs in zip(layers_of(cell), widths, strict=False)
-        ]
-
-    def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
-        """Advance the states of all layers."""
-        for layer in self._layers:
-            x = layer(x, dt)
-        return x[:, : self._width]
+    def _turn_to(self, *, observed: bool) -> None:
+        """Go on with the tape that is told which features were measured, or with the other."""
+        if observed not in self._tapes:
+            self._tapes[observed] = self._recorded(observed=observed)
+        before, self._now = self._now, self._tapes[observed]
+        self._now.state[...] = before.state
 
     @property
     def state(self) -> Tensor:
         """The states, (B, S)."""
-        return torch.cat([layer.state for layer in self._layers], dim=1)
+        return torch.from_numpy(self._now.state.copy())
 
     @state.setter
     def state(self, h: Tensor) -> None:
-        for layer, part in zip(self._layers, h.split(self._sizes, dim=1), strict=True):
-            layer.state = part
+        self._now.state[...] = h.numpy()
 
 
-class MixedEngine:
-    """A :class:`MixedMemoryCell` on a :class:`CfCCell`."""
+class _Tape(NamedTuple):
+    """What a recorded step lies in.
 
-    def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        step = loops_of("stream.numba_steps").closed_step
-        assert isinstance(cell, MixedMemoryCell)
-        D, N = cell.input_size, cell.hidden_size
-        form, (*core, W_x, W_h, bias) = cell.as_form(), cell.tensors()
-        fields = _fields(form.core, tuple(core), batch_size, N if form.reads_state else D)
-        fields |= {
-            "c": _memory(batch_size, N),
-            "bias": bias.detach().numpy(),
-            "gate_weights": torch.cat([W_x, W_h], dim=1).detach().numpy(),
-            "reading": _memory(batch_size, D + N),
-            "gates": _memory(batch_size, 4 * N),
-            "u": _memory(batch_size, N),
-            "c_after": _memory(batch_size, N),
-        }
-        memory = share(Fields(**fields))
-        self._v, self._c = memory.views.h, memory.views.c
-        self._step, self._packed = step, _arguments(form.core, memory, form.reads_state)
+    Args:
+        state: (B, S).
+        seen: where it reads which features were measured, (B, I); none if it is not told.
+        given: what ``run_tape`` takes after input and gaps.
+    """
 
-    def __call__(self, x: Array, dt: Array, *observed: Array) -> Array:
-        """Advance the states."""
-        self._step(x, dt, *self._packed)
-        return self._v
-
-    @property
-    def state(self) -> Tensor:
-        """The core's states and the memory, (B, 2 N)."""
-        return torch.from_numpy(np.concatenate([self._v, self._c], axis=1))
-
-    @state.setter
-    def state(self, h: Tensor) -> None:
-        self._v[...], self._c[...] = np.split(h.numpy(), 2, axis=1)
+    state: Array
+    seen: list[Array]
+    given: tuple[Array, Array, Array]
 
 
 def engine_of(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:
-    """Return the engine of a cell: packed where a kernel of ``backend`` can, else its own step.
+    """Return the engine of a cell: compiled where ``backend`` allows it, else its own step.
 
     Raises:
         BackendError: the backend asked for by name cannot serve the cell.
@@ -326,34 +197,27 @@ def engine_of(cell: AbstractCell, batch_size: int, backend: str) -> StepEngine:
     )
     call = KernelCall(cell, x, h, like.new_ones(batch_size, 1, 1))
     check_own(call)  # packed parameters are read without another look
-    row = pick(call, backend)
-    packer = _PACKERS.get(row.cell) if row is not None and row.backend == "numba" else None
-    if packer is None:
+    pick(call, backend)
+    engine = _compiled(call, batch_size) if may_serve(backend, "numba") else None
+    if engine is None:
         return CellEngine(cell, batch_size)
-    engine = packer(cell, batch_size)
-    if not isinstance(engine, CellEngine):  # whose modules might count their calls
-        _compile(engine, batch_size, cell.input_size)
+    # a step for nothing, so that the first one of a control loop does not wait
+    engine(_memory(batch_size, cell.input_size), _memory(batch_size))
+    engine.state = h
     return engine
 
 
-def _compile(engine: StepEngine, batch_size: int, inputs: int) -> None:
-    """Take a step for nothing, so that the first one of a control loop does not wait."""
-    start = engine.state.clone()
-    engine(_memory(batch_size, inputs), _memory(batch_size))
-    engine.state = start
-
-
-def _pack_ltc(cell: AbstractCell, batch_size: int) -> StepEngine:
-    """Return the engine of an :class:`LTCCell`; the packed one knows the fused solver."""
-    assert isinstance(cell, LTCCell)
-    engine = LTCEngine if cell.solver == "fused" else CellEngine
-    return engine(cell, batch_size)
-
-
-def _pack_cfc(cell: AbstractCell, batch_size: int) -> StepEngine:
-    """Return the engine of a :class:`CfCCell`."""
-    assert isinstance(cell, CfCCell)
-    return ClosedFormEngine(cell.as_form(), cell.tensors(), batch_size, cell.input_size)
+def _compiled(call: KernelCall, batch_size: int) -> StepEngine | None:
+    """Return the compiled engine of one of our own cells, as its constructor left it."""
+    cell = call.cell
+    if not is_own(cell) or changed(cell) is not None or NUMBA.why_not(call) is not None:
+        return None
+    if isinstance(cell, LTCCell) and cell.solver == "fused":
+        return LTCEngine(cell, batch_size)  # knows which synapses there are
+    try:
+        return RecordedEngine(cell, batch_size)
+    except CannotRecordError:
+        return None
 
 
 def _memory(*shape: int) -> Array:
@@ -364,11 +228,3 @@ def _affine(slope: Tensor | None, offset: Tensor | None, size: int) -> Array:
     a = torch.ones(size) if slope is None else slope.detach()
     b = torch.zeros(size) if offset is None else offset.detach()
     return torch.stack((a, b)).numpy()
-
-
-_PACKERS: dict[type[AbstractCell], Packer] = {
-    LTCCell: _pack_ltc,
-    CfCCell: _pack_cfc,
-    WiredCfCCell: WiredEngine,
-    MixedMemoryCell: MixedEngine,
-}

@@ -1,0 +1,139 @@
+"""Recorded steps do what the steps do, operation by operation and cell by cell."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import tauflow
+from tauflow import tapes
+from tauflow.kernels import engine_of
+from tauflow.kernels.stream import CellEngine, RecordedEngine
+
+pytest.importorskip("numba")
+
+B, D, S = 2, 3, 4
+_WEIGHT = torch.linspace(-2, 2, S * S).view(S, S)
+_ROW = torch.linspace(-1, 1, S)
+OPERATIONS = {
+    "sums": lambda x, h, dt: torch.add(h, dt, alpha=2) - torch.sub(1, h, alpha=3) + (5 - h),
+    "products": lambda x, h, dt: h * dt * 2 / (dt + 3) + _ROW * h + torch.reciprocal(h + 9),
+    "extremes": lambda x, h, dt: torch.maximum(h, _ROW) + torch.minimum(h, dt) + h.clamp(-1, 0.5),
+    "comparisons": lambda x, h, dt: 1.0 * (h < 0) + 2 * (h <= _ROW) + 4 * (h > dt) + 8 * (h >= 0),
+    "logic": lambda x, h, dt: torch.where((h < 0) | (h > 1) & ~(dt > h), h, -h.abs()),
+    "mixes": lambda x, h, dt: torch.lerp(h, _ROW, dt / 3) + torch.addcmul(h, dt, h, value=0.5),
+    "powers": lambda x, h, dt: h**2 + h.abs().sqrt() + h.exp() + h.expm1() + (h.abs() + 1).log(),
+    "curves": lambda x, h, dt: h.tanh() + h.sigmoid() + F.silu(h) + F.gelu(h) + F.softplus(3 * h),
+    "corners": lambda x, h, dt: h.relu() + F.hardtanh(h) + h.floor() + (3 * h).round() + h.sign(),
+    "waves": lambda x, h, dt: torch.sin(7 * h) + torch.cos(h * dt),
+    "products of matrices": lambda x, h, dt: h @ _WEIGHT + F.linear(h, _WEIGHT, _ROW),
+    "products of states": lambda x, h, dt: h @ (h.T @ h) + (h @ _ROW).unsqueeze(1),
+    "sums over axes": lambda x, h, dt: h.sum(1, keepdim=True) * h.mean(0) + h.softmax(1),
+    "cubes": lambda x, h, dt: (_WEIGHT * torch.sigmoid(h.unsqueeze(-1) - _ROW)).sum(-2),
+    "parts": lambda x, h, dt: torch.cat([h[:, 2:], x[:, 1:], dt], dim=-1)[:, :S] * h[:, :1],
+    "piles": lambda x, h, dt: torch.stack([h, 2 * h], dim=2).sum(1) @ torch.ones(2, S),
+    "frames": lambda x, h, dt: F.pad(h[:, 1:-1], (1, 1)) + F.pad(h[:, :2], (0, 2), value=3.0),
+    "other shapes": lambda x, h, dt: (
+        h.view(-1, 2, 2).transpose(1, 2).reshape(-1, S) + h.repeat(1, 1)
+    ),
+    "what is any": lambda x, h, dt: h * (h > 0.7).any(dim=1, keepdim=True),
+    "constants": lambda x, h, dt: torch.zeros_like(h) + torch.arange(S) + h.new_ones(S).add_(1),
+}
+
+
+class Cell(nn.Module):
+    """As much of a cell as recording takes."""
+
+    input_size, state_size = D, S
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def readout(self, h: Tensor) -> Tensor:
+        return h[:, 1:]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 6])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_torchs(name, batch):
+    torch.manual_seed(0)
+    cell = Cell(OPERATIONS[name])
+    engine = RecordedEngine(cell, batch)
+    x, h, dt = torch.randn(batch, D), torch.randn(batch, S), torch.rand(batch, 1)
+    for _ in range(2):
+        engine.state = h
+        y = engine(x.numpy(), dt[:, 0].numpy())
+        h = cell.step(x, h, dt)
+        torch.testing.assert_close(engine.state, h, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(torch.from_numpy(y.copy()), engine.state[:, 1:])
+
+
+@pytest.mark.parametrize("name", ["extremes", "mixes", "curves", "corners", "products", "frames"])
+def test_what_is_no_number_stays_none(name):
+    engine = RecordedEngine(Cell(OPERATIONS[name]), B)
+    h = torch.tensor([[torch.nan, 1.0, torch.inf, -torch.inf]] * B)
+    x, dt = torch.zeros(B, D), torch.ones(B, 1)
+    engine.state = h
+    engine(x.numpy(), dt[:, 0].numpy())
+    torch.testing.assert_close(engine.state, OPERATIONS[name](x, h, dt), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, h, dt: h if h.sum() > 0 else -h,
+        lambda x, h, dt: h + torch.rand(S),
+        lambda x, h, dt: h.clone().add_(1),
+        lambda x, h, dt: (h.double() * 2).float(),
+        lambda x, h, dt: h.cumsum(1),
+        lambda x, h, dt: torch.div(h, dt, rounding_mode="floor"),
+        lambda x, h, dt: h**3,
+        lambda x, h, dt: F.softplus(h, beta=2),
+        lambda x, h, dt: F.gelu(h, approximate="tanh"),
+        lambda x, h, dt: torch.addmm(h, h, _WEIGHT, alpha=2),
+    ],
+)
+def test_what_the_machine_lacks_is_not_recorded(step):
+    with pytest.raises(tapes.CannotRecordError):
+        RecordedEngine(Cell(step), B)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["gru-d", "rnn-delta-t", "ode-rnn-rubanova"])
+def test_observed_features_come_and_go(name, batch):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, D, 5)
+    assert rnn.cell.uses_observed
+    x, dt, seen = torch.randn(batch, 6, D), torch.rand(batch, 6), torch.rand(batch, 6, D) < 0.6
+    for told in (range(6), (2, 3, 5)):
+        stream, h = rnn.stream(batch), None
+        for t in range(6):
+            observed = seen[:, t : t + 1] if t in told else None
+            y, h = rnn(x[:, t : t + 1], h, dt=dt[:, t : t + 1], observed=observed)
+            own = None if observed is None else observed[:, 0]
+            got = stream.step(x[:, t], dt[:, t], observed=own)
+            torch.testing.assert_close(got, y[:, 0].detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(stream.state, h.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_whose_step_is_recorded():
+    cell = tauflow.GRU(D, S).cell
+    assert type(engine_of(cell, 1, "auto")) is RecordedEngine
+    assert type(engine_of(cell, 1, "reference")) is CellEngine
+    assert type(engine_of(tauflow.GRU(D, S).double().cell, 1, "auto")) is CellEngine
+    cell.register_forward_hook(lambda *_: None)  # something that a tape would leave out
+    assert type(engine_of(cell, 1, "auto")) is CellEngine
+    assert type(engine_of(tauflow.PhasedLSTM(D, S).cell, 1, "auto")) is CellEngine
+
+
+def test_a_change_of_parameters_does_not_reach_a_tape():
+    cell = tauflow.Elman(D, S).cell
+    engine, x, dt = engine_of(cell, 1, "auto"), np.ones((1, D), np.float32), np.ones(1, np.float32)
+    before = engine(x, dt).copy()
+    engine.state = torch.zeros(1, S)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.fill_(100.0)
+    np.testing.assert_array_equal(engine(x, dt), before)
