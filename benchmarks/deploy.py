@@ -106,6 +106,7 @@ CASES = (
         lambda: _ncps("CfC", 32, backbone_units=32, backbone_layers=1),
     ),
     Case("ODE-LSTM, 32 neurons", lambda: tauflow.ODELSTM(INPUTS, 32)),
+    Case("gnODE, 32 neurons", lambda: tauflow.GNODE(INPUTS, 32)),
 )
 
 

@@ -104,6 +104,7 @@ class Stream:
         self._head = None if self._after is None else _packed(self._after)
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
+        self._x = np.zeros(self._shape, self._dtype)
         self._gaps = np.ones(self.batch_size, self._dtype)
         self._longest = torch.finfo(own).max
 
@@ -145,7 +146,8 @@ class Stream:
             expected = f"{self._shape}" + (f" or {self._single}" if self.batch_size == 1 else "")
             raise shape_error("Stream.step", "x", x, expected, "One sample per sequence.")
         seen = () if observed is None else (self._observed(observed),)
-        y = self._advance(values.reshape(self._shape), self._elapsed(dt), *seen)
+        self._x[...] = values  # whose memory may be strided or read-only
+        y = self._advance(self._elapsed(dt), *seen)
         y = y.copy()  # the engine's own memory, which the next step overwrites
         y = y if values.ndim == 2 else y[0]
         return torch.from_numpy(y) if isinstance(x, Tensor) else y
@@ -236,8 +238,8 @@ class Stream:
         if not changed.isdisjoint(map(id, self._tensors)):
             self._stepped = True
 
-    def _advance(self, x: Array, dt: Array, *observed: Array) -> Array:
-        y = np.ascontiguousarray(x)
+    def _advance(self, dt: Array, *observed: Array) -> Array:
+        y = self._x
         for i, engine in enumerate(self._engines):
             if not self._begun:
                 engine.state = self._initial(i, y)
@@ -256,7 +258,7 @@ class Stream:
     @torch.no_grad()
     def _initial(self, index: int, x: Array) -> Tensor:
         cell: Any = self.module.cells[index]
-        start: Tensor = cell.initial_state(torch.from_numpy(np.ascontiguousarray(x)))
+        start: Tensor = cell.initial_state(torch.from_numpy(x.copy()))
         return start
 
     def _elapsed(self, dt: Gap) -> Array:

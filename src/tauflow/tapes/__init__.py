@@ -3,8 +3,3 @@
 The mathematics of a step stays in torch's operations; a tape is what they came to for one size, and
 runs without Python.
 """
-
-from .rules import Recorded, record
-from .tape import CannotRecordError
-
-__all__ = ["CannotRecordError", "Recorded", "record"]

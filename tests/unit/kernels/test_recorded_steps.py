@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tauflow
-from tauflow import tapes
 from tauflow.kernels import engine_of
+from tauflow.kernels.cpu.binding import loops_of
 from tauflow.kernels.stream import CellEngine, RecordedEngine
+from tauflow.tapes.tape import CannotRecordError
 
 pytest.importorskip("numba")
 
@@ -96,7 +97,7 @@ def test_what_is_no_number_stays_none(name):
     ],
 )
 def test_what_the_machine_lacks_is_not_recorded(step):
-    with pytest.raises(tapes.CannotRecordError):
+    with pytest.raises(CannotRecordError):
         RecordedEngine(Cell(step), B)
 
 
@@ -137,3 +138,14 @@ def test_a_change_of_parameters_does_not_reach_a_tape():
         for parameter in cell.parameters():
             parameter.fill_(100.0)
     np.testing.assert_array_equal(engine(x, dt), before)
+
+
+def test_a_sample_may_be_read_only_and_strided():
+    stream = tauflow.GRU(D, S).stream()
+    x = np.ones((D, 2), np.float32)
+    x.setflags(write=False)
+    kinds = list(loops_of("stream.numba_steps").run_tape.signatures)
+    first = stream.step(x[:, 0])
+    stream.reset()
+    np.testing.assert_array_equal(stream.step(np.ones(D, np.float32)), first)
+    assert list(loops_of("stream.numba_steps").run_tape.signatures) == kinds  # not compiled again

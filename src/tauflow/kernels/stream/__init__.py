@@ -20,7 +20,8 @@ from tauflow.kernels.engine.program import KernelCall
 from tauflow.kernels.guard import changed, check_own, is_own
 from tauflow.kernels.synapses.layout import layout_of
 from tauflow.kernels.synapses.programs import forward_side, method_of
-from tauflow.tapes import CannotRecordError, record
+from tauflow.tapes.rules import record
+from tauflow.tapes.tape import CannotRecordError
 
 _FEW_ROWS = 4
 
@@ -59,7 +60,8 @@ class CellEngine:
         """Advance the states."""
         gaps = torch.from_numpy(dt).unsqueeze(1)
         seen = (torch.from_numpy(features) for features in observed)
-        self.state = self._cell.step(torch.from_numpy(x), self.state, gaps, *seen)
+        own = torch.from_numpy(x.copy())  # which the state may be a part of
+        self.state = self._cell.step(own, self.state, gaps, *seen)
         return self._cell.readout(self.state).numpy()
 
 
