@@ -384,7 +384,11 @@ def record(step: Callable[..., tuple[Tensor, Tensor]], *given: Tensor) -> Record
         emitted, after = step(*given)
     out = tape.new(emitted.shape)
     tape.copy(out, recorder.place(emitted))
-    tape.copy(places[0], recorder.place(after))
+    state = recorder.place(after)
+    if state.region == places[0].region:  # a part of the old one, which the copy would overwrite
+        tape.copy(aside := tape.new(state.shape), state)
+        state = aside
+    tape.copy(places[0], state)
     rows, floats, starts = tape.assembled([place.region for place in (*places, out)])
     inputs = [starts[place.region] for place in places]
     return Recorded(rows, floats, inputs, starts[out.region], emitted.shape[1])
