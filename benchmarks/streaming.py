@@ -1,52 +1,89 @@
-"""Time one sample at a time, as a control loop would run it, beside ``ncps``."""
+"""Time one sample at a time, as a control loop would run it, beside the step itself and ncps."""
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Iterable
+from datetime import date
+from pathlib import Path
 
 import numpy as np
 import torch
 
 import tauflow
+from tauflow.experiments.run.results import machine, versions
 
+from .deploy import vector_width
 from .timing import Timing, interleaved
 
 INPUTS = 17
-NEURONS = {"LTC": 32, "CfC": 64}
+NETWORKS: dict[str, tuple[str, int]] = {
+    "LTC-32": ("ltc", 32),
+    "CfC-64": ("cfc", 64),
+    "CfC-32": ("cfc", 32),
+    "ODE-LSTM-32": ("ode-lstm", 32),
+    "gnODE-32": ("gnode", 32),
+    "GRU-D-32": ("gru-d", 32),
+    "CT-RNN-32": ("ct-rnn", 32),
+    "GRU-32": ("gru", 32),
+}
+THEIRS = ("LTC-32", "CfC-64")
 
 
-def measure(rounds: int) -> list[dict[str, object]]:
-    """Return one row for each family: B = 1, the state carried from step to step."""
-    return [row(family, neurons, rounds) for family, neurons in NEURONS.items()]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
+    parser.set_defaults(run=run)
 
 
-def row(family: str, neurons: int, rounds: int) -> dict[str, object]:
-    """Return medians in microseconds and the ratio to ncps."""
+def run(arguments: argparse.Namespace) -> None:
+    """Measure with one thread, print Markdown, and keep it under ``--results``."""
+    torch.set_num_threads(1)
+    facts = {**machine(), **versions(), "vectors": vector_width()}
+    lines = [f"# One sample at a time, {date.today().isoformat()}", ""]
+    lines += [f"{INPUTS} inputs, float32, one thread, medians over rounds, taken in turns.", ""]
+    lines += [*table(measure(arguments.rounds, NETWORKS)), ""]
+    lines += [", ".join(f"{name} {value}" for name, value in facts.items()), ""]
+    text = "\n".join(lines)
+    (arguments.results / f"streaming-{date.today().isoformat()}.md").write_text(text)
+    print(text)
+
+
+def measure(rounds: int, names: Iterable[str] = THEIRS) -> list[dict[str, object]]:
+    """Return one row for each network: B = 1, the state carried from step to step."""
+    return [row(name, rounds) for name in names]
+
+
+def row(name: str, rounds: int) -> dict[str, object]:
+    """Return medians in microseconds and ratios to the others."""
     torch.manual_seed(0)
     x = np.random.default_rng(0).standard_normal(INPUTS).astype(np.float32)
-    ours = _ours(family, neurons, x)
-    timings = interleaved({"tauflow": ours, "ncps": _ncps(family, neurons, x)}, rounds=rounds)
+    jobs = {"tauflow": _ours(name, x, "auto"), "cell.step": _ours(name, x, "reference")}
+    if name in THEIRS:
+        jobs["ncps"] = _ncps(name, x)
+    timings = interleaved(jobs, rounds=rounds)
     own: Timing = timings["tauflow"]
     return {
-        "model": f"{family}-{neurons}",
-        "us": {name: timing.seconds * 1e6 for name, timing in timings.items()},
-        "ratio": own.ratio(timings["ncps"]),
+        "model": name,
+        "us": {other: timing.seconds * 1e6 for other, timing in timings.items()},
+        "ratio": own.ratio(timings["ncps"]) if name in THEIRS else None,
     }
 
 
-def _ours(family: str, neurons: int, x: np.ndarray) -> Callable[[], object]:
-    if family == "LTC":
-        module: tauflow.SequenceModule = tauflow.LTC(INPUTS, neurons)
-    else:
-        module = tauflow.CfC(INPUTS, neurons, backbone_units=neurons)
+def _ours(name: str, x: np.ndarray, backend: str) -> Callable[[], object]:
+    kind, neurons = NETWORKS[name]
+    options = {"backbone_units": neurons} if kind == "cfc" else {}
+    module = tauflow.build(kind, INPUTS, neurons, backend=backend, **options)
     stream = module.stream()
     expected, _ = module(torch.from_numpy(x).view(1, 1, -1), dt=0.5)
     np.testing.assert_allclose(stream.step(x, 0.5), expected[0, 0].detach(), rtol=1e-4, atol=1e-5)
     return lambda: stream.step(x, 0.5)
 
 
-def _ncps(family: str, neurons: int, x: np.ndarray) -> Callable[[], object]:
+def _ncps(name: str, x: np.ndarray) -> Callable[[], object]:
     import ncps.torch
 
-    if family == "LTC":
+    kind, neurons = NETWORKS[name]
+    if kind == "ltc":
         module = ncps.torch.LTC(INPUTS, neurons)
     else:
         module = ncps.torch.CfC(INPUTS, neurons, backbone_units=neurons, backbone_layers=1)
@@ -62,14 +99,14 @@ def _ncps(family: str, neurons: int, x: np.ndarray) -> Callable[[], object]:
 def table(rows: list[dict[str, object]]) -> list[str]:
     """Return the rows as Markdown lines."""
     lines = [
-        "| one sample, B = 1 | tauflow, µs | ncps, µs | ratio |",
-        "| --- | ---: | ---: | ---: |",
+        "| one sample, B = 1 | tauflow, µs | cell.step, µs | ncps, µs | times ncps |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
     for found in rows:
         times = found["us"]
         assert isinstance(times, dict)
+        theirs = f"{times['ncps']:.0f} | {found['ratio']:.1f}×" if "ncps" in times else "|"
         lines.append(
-            f"| {found['model']} | {times['tauflow']:.1f} | {times['ncps']:.0f} | "
-            f"{found['ratio']:.1f}× |"
+            f"| {found['model']} | {times['tauflow']:.1f} | {times['cell.step']:.0f} | {theirs} |"
         )
     return lines
