@@ -2,8 +2,9 @@
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ CELLS: dict[str, int] = {"ltc": 32, "cfc": 64, "gru": 64, "ode-lstm": 32, "gnode
 """Names in the catalog, and their neurons."""
 STEPS = (4096, 16384, 65536, 262144)
 BATCHES = (1, 4)
-TASKS = ("half-cheetah", "walker2d")
+FRESH = "fresh"
+TASKS = (FRESH, "half-cheetah", "walker2d")
 CHUNKS = Chunks()
 
 
@@ -30,48 +32,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cells", nargs="*", default=list(CELLS), metavar="CELL")
     parser.add_argument("--steps", nargs="*", type=int, default=list(STEPS))
-    parser.add_argument("--epochs", type=int, default=5, help="of training; 0 for fresh ones only")
+    parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
+    parser.add_argument(
+        "--tasks", nargs="*", default=list(TASKS), metavar="TASK", help="fresh, or to train on"
+    )
+    parser.add_argument("--epochs", type=int, default=5, help="of training")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=Path("results/benchmarks"))
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure every cell, fresh and trained, print Markdown, and keep it."""
+    """Measure cells, fresh and trained, print Markdown, and keep it.
+
+    Rows of the same day's file that are not measured again stay, so that a table can be made in
+    parts.
+    """
     torch.set_num_threads(arguments.threads)
-    lines = [
+    head = [
         f"# Long sequences, {date.today().isoformat()}",
         "",
         f"Milliseconds of a forward pass and of a training step on {arguments.threads} threads "
         f"({arguments.device}), one step after the other and with `parallel=Chunks()`; how many "
         'times as fast that is, and with `parallel="auto"`; largest difference of outputs and of '
-        "gradients, each relative to its largest entry; sweeps forwards and backwards.",
+        "gradients, each relative to its largest entry; sweeps forwards and backwards. Trained "
+        f"are networks of {arguments.epochs} epochs on the task that is named.",
         "",
         "| network | B | T | forward | chunks | x | auto x | training | chunks | x | auto x | y "
         "| gradient | warm-up, sweeps |",
         "| --- " + "| ---: " * 12 + "| --- |",
     ]
-    print("\n".join(lines), flush=True)
-    for name in arguments.cells:
-        for network, module, stream in networks(name, arguments.epochs):
-            for batch in BATCHES:
-                for steps in arguments.steps:
-                    x = sequences(stream, batch, steps).to(arguments.device)
-                    found = measure(module.to(arguments.device), x, arguments.rounds)
-                    lines.append(line(network, x, found))
-                    print(lines[-1], flush=True)
-    facts = {**machine(), **versions()}
-    lines += ["", ", ".join(f"{key} {value}" for key, value in facts.items()), ""]
+    facts = ", ".join(f"{key} {value}" for key, value in {**machine(), **versions()}.items())
     arguments.results.mkdir(parents=True, exist_ok=True)
     path = arguments.results / f"long-{arguments.device}-{date.today().isoformat()}.md"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = {_place(one): one for one in before if one.startswith("| ") and one not in head}
+    for name in arguments.cells:
+        for network, module, stream in networks(name, arguments.tasks, arguments.epochs):
+            for batch, steps in product(arguments.batches, arguments.steps):
+                x = sequences(stream, batch, steps).to(arguments.device)
+                found = measure(module.to(arguments.device), x, arguments.rounds)
+                text = line(network, x, found)
+                rows[_place(text)] = text
+                print(text, flush=True)
+                whole = "\n".join([*head, *rows.values(), "", facts, ""])
+                path.write_text(whole, encoding="utf-8")
 
 
-def networks(name: str, epochs: int) -> list[tuple[str, SequenceModule, Tensor]]:
-    """Return a cell untrained on noise, and trained on each task, with the data to run it on."""
-    torch.manual_seed(0)
-    found = [(f"{name}, fresh", tauflow.build(name, 17, CELLS[name]), torch.randn(1 << 14, 17))]
-    for task in TASKS if epochs else ():
+def _place(row: str) -> tuple[str, ...]:
+    """Return what a row is about: network, B and T."""
+    return tuple(cell.strip() for cell in row.split("|")[1:4])
+
+
+def networks(
+    name: str, tasks: Sequence[str], epochs: int
+) -> Iterator[tuple[str, SequenceModule, Tensor]]:
+    """Yield a cell untrained on noise, or trained on a task, with the data to run it on."""
+    for task in tasks:
+        torch.manual_seed(0)
+        if task == FRESH:
+            yield f"{name}, fresh", tauflow.build(name, 17, CELLS[name]), torch.randn(1 << 14, 17)
+            continue
         data = tauflow.data.load_task(task)
         body = tauflow.build(name, data.train.x.shape[2], CELLS[name])
         model = tauflow.models.SequenceModel(body, data.train.y.shape[-1])
@@ -86,8 +107,7 @@ def networks(name: str, epochs: int) -> list[tuple[str, SequenceModule, Tensor]]
             seed=0,
             progress=False,
         )
-        found.append((f"{name}, {task}", body, data.test.x.flatten(0, 1)))
-    return found
+        yield f"{name}, {task}", body, data.test.x.flatten(0, 1)
 
 
 def sequences(stream: Tensor, batch: int, steps: int) -> Tensor:
