@@ -62,6 +62,7 @@ def test_the_commands_exist():
     assert {name for name, _ in commands} == {
         "data",
         "run",
+        "inspect",
         "predict",
         "reproduce",
         "tune",
