@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tauflow.checks import at_least, shape_error
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TauflowError
 from tauflow.recorded import RecordedMeta, changed_options
 from tauflow.wirings import AbstractWiring
 
-from .built import parts_of
+from .built import changes, parts_of
 
 
 class _CellMeta(RecordedMeta):
@@ -144,6 +144,13 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
                 "has no argument named input_size. Name it so, or override with_input_size."
             )
         return type(self)(**{**self.options, "input_size": input_size})
+
+    def _changed(self) -> str | None:
+        """Return what :func:`~tauflow.cells.built.changes` says, errors too."""
+        try:
+            return changes(self)
+        except TauflowError as error:
+            return str(error)
 
     def forward(
         self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]

@@ -14,7 +14,7 @@ from tauflow.checks import shape_error
 from tauflow.errors import BackendError, DtypeError
 
 from .engine.program import KernelCall, KernelSpec, Run
-from .engine.torch_state import is_traced
+from .engine.torch_state import constant_when_traced, is_jit_traced, is_traced
 
 
 def changed(cell: AbstractCell) -> str | None:
@@ -24,9 +24,14 @@ def changed(cell: AbstractCell) -> str | None:
         ShapeError, ArgumentError: not even the cell's own step may; see
             :func:`tauflow.cells.built.changes`.
     """
-    if is_traced():
+    if torch.compiler.is_compiling():
+        return cell._changed()
+    if is_jit_traced():
         return None  # operations look at shapes by themselves, and a trace is to hold no look
     return changes(cell)
+
+
+constant_when_traced(AbstractCell._changed)  # a trace is to hold no look at modules
 
 
 def check_call(call: KernelCall) -> None:

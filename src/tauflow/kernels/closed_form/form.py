@@ -14,14 +14,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import MODES, ClosedForm, ClosedFormTensors
-from tauflow.cells.mixed_memory import MixedForm
+from tauflow.cells.mixed_memory import MixedForm, MixedMemoryCell
 from tauflow.kernels.cpu.binding import as_array, written
-from tauflow.kernels.engine.activations import IDENTITY, Phi, code_of
+from tauflow.kernels.engine.activations import IDENTITY, Phi, activation_of, code_of, number_of
+from tauflow.kernels.engine.program import Operator
 
 Array = Any  # numpy arrays of float32, which numba types by itself
 
 DEFAULT, NO_GATE, PURE = range(len(MODES))
+
+Form = ClosedForm | MixedForm
+
+
+class ClosedFormOperator(Operator):
+    """What all programs for the closed form have in common."""
+
+    @staticmethod
+    def advance(form: Form, *arguments: Any) -> Tensor:
+        """Take one step of the cell."""
+        if isinstance(form, MixedForm):
+            return MixedMemoryCell.advance(form, *arguments)
+        return CfCCell.advance(form, *arguments)
+
+    @staticmethod
+    def encode(form: Form) -> list[str]:
+        """Return a form as words."""
+        core, memory, reads_state = core_of(form)
+        outer = number_of(core.outer) if core.layers else 0
+        phi = 0 if core.pure else number_of(core.phi)
+        kind = ("input" if reads_state else "state") if memory else "none"
+        numbers = (core.layers, outer, phi, core.time_sign, int(core.time_bias))
+        return [kind, core.mode, *map(str, numbers)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> Form:
+        """Return the form that :meth:`encode` wrote."""
+        kind, mode, *numbers = words
+        assert mode in MODES
+        layers, outer, phi, sign, time_bias = map(int, numbers)
+        phis = activation_of(outer), activation_of(phi)
+        core = ClosedForm(layers, phis[0], mode, phis[1], sign, bool(time_bias))
+        return core if kind == "none" else MixedForm(core, kind == "input")
 
 
 class Code(NamedTuple):
@@ -180,8 +215,8 @@ def as_weights(parameters: ClosedFormTensors, inputs: int) -> Weights:
 
 
 def time_first(x: Tensor) -> Tensor:
-    """Return (B, T, I) as (T B, I)."""
-    return x.transpose(0, 1).reshape(-1, x.shape[-1])
+    """Return a copy of (B, T, I) as (T B, I)."""
+    return x.transpose(0, 1).clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1])
 
 
 def batch_first(rows: Tensor, steps: int) -> Tensor:
@@ -307,13 +342,13 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.view(-1, tensor.shape[-1])
 
 
-def core_of(form: ClosedForm | MixedForm) -> tuple[ClosedForm, bool, bool]:
+def core_of(form: Form) -> tuple[ClosedForm, bool, bool]:
     """Return the core's form, whether a memory stands beside it, and whether it reads the state."""
     if isinstance(form, MixedForm):
         return form.core, True, form.reads_state
     return form, False, False
 
 
-def own_columns(form: ClosedForm | MixedForm, x: Tensor) -> int:
+def own_columns(form: Form, x: Tensor) -> int:
     """Return how many columns of the first layer read the input itself."""
     return 0 if isinstance(form, MixedForm) and form.reads_state else x.shape[-1]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tauflow.cells.activations import Activation
 from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cfc_heads import Backbone, ClosedForm, ClosedFormHeads, ClosedFormTensors
-from tauflow.cells.mixed_memory import MixedForm, MixedMemoryCell
+from tauflow.cells.cfc_heads import Backbone, ClosedFormHeads, ClosedFormTensors
+from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.kernels.cpu.binding import (
     announce,
@@ -38,19 +38,20 @@ from tauflow.kernels.engine.program import (
     Gradients,
     Inputs,
     KernelCall,
-    Program,
     Pulls,
     Wants,
     X,
 )
-from tauflow.kernels.engine.run import run
+from tauflow.kernels.engine.run import OPERATORS, run
 from tauflow.kernels.engine.torch_state import graph_is_kept
-from tauflow.kernels.engine.workspace import empty
+from tauflow.kernels.engine.workspace import empty, new_for
 from tauflow.kernels.gpu.plan import PERSISTENT, multiplied_as, way_by_steps, why_not_persistent
 
 from . import form as arrays
 from .form import (
+    ClosedFormOperator,
     CoreMemory,
+    Form,
     as_weights,
     core_deltas,
     core_gradients,
@@ -164,13 +165,13 @@ def _persistent_limits(
 def run_cfc(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`CfCCell` in compiled loops."""
     cell = cast(CfCCell, call.cell)
-    return run(CORE, cell.as_form(), call.mask, call.x, call.h, call.dt, *cell.tensors())
+    return run(PROGRAM, cell.as_form(), call.mask, call.x, call.h, call.dt, *cell.tensors())
 
 
 def run_mixed(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run a :class:`MixedMemoryCell` on a :class:`CfCCell` in compiled loops."""
     cell = cast(MixedMemoryCell, call.cell)
-    return run(MIXED, cell.as_form(), call.mask, call.x, call.h, call.dt, *cell.tensors())
+    return run(PROGRAM, cell.as_form(), call.mask, call.x, call.h, call.dt, *cell.tensors())
 
 
 def run_wired(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -178,7 +179,7 @@ def run_wired(call: KernelCall) -> tuple[Tensor, Tensor]:
     return _by_layers(
         call,
         lambda call, heads: run(
-            CORE, heads.as_form(), call.mask, call.x, call.h, call.dt, *heads.tensors()
+            PROGRAM, heads.as_form(), call.mask, call.x, call.h, call.dt, *heads.tensors()
         ),
     )
 
@@ -238,9 +239,6 @@ def layers_of(cell: WiredCfCCell) -> list[ClosedFormHeads]:
     return [cast(ClosedFormHeads, layer) for layer in cell.layers]
 
 
-Form = ClosedForm | MixedForm
-
-
 @cache
 def _loops() -> Any:
     """Import the compiled loops, which takes seconds where they have to be compiled."""
@@ -249,7 +247,7 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaClosedForm(Program):
+class NumbaClosedForm(ClosedFormOperator):
     """Closed-form cells in compiled loops.
 
     The parameters are :class:`ClosedFormTensors`, and W_x, W_h and b of a memory. The tape is the
@@ -257,23 +255,23 @@ class NumbaClosedForm(Program):
     distinct tensors of a ``CoreMemory``.
 
     Args:
-        advance: the cells' own step.
+        overwrites: whether the way back may write where the heads' values were.
     """
 
     name = "closed_form/numba"
     copies_x = True
 
-    def __init__(self, advance: Callable[..., Tensor]) -> None:
-        self.advance = advance
+    def __init__(self, *, overwrites: bool) -> None:
+        self._overwrites = overwrites
 
     def allocate(self, form: Form, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
         x, h, dt, *parameters = inputs
         core, memory, reads_state = core_of(form)
         (B, T, _), N, keep = dt.shape, h.shape[1] // (1 + memory), len(wants) > 0
-        kept = T + 1 if keep else 2
-        own = core_memory(core, T, B, ClosedFormTensors(*parameters[:8]), keep=keep, new=empty)
-        tape = [time_first(x), empty(kept, B, N)]
+        kept, new = T + 1 if keep else 2, new_for(x)
+        own = core_memory(core, T, B, ClosedFormTensors(*parameters[:8]), keep=keep, new=new)
+        tape = [time_first(x), new(kept, B, N)]
         if memory:
             width = 2 * N if reads_state else N
             tape += [
@@ -332,7 +330,8 @@ class NumbaClosedForm(Program):
         to_h, to_c = to_last, None
         if memory:
             to_h, to_c = (part.contiguous() for part in to_last.split(N, dim=1))
-        deltas = core_deltas(core, values, empty, in_place=not graph_is_kept())
+        in_place = self._overwrites and not graph_is_kept()
+        deltas = core_deltas(core, values, empty, in_place=in_place)
         to_gates = torch.empty_like(others[0]) if memory else None
         to_dt = dt.new_zeros(B, T) if wants[GAPS] else None
         vectors = (packed.rate, packed.amplitude, packed.first_bias, packed.heads_bias)
@@ -401,5 +400,5 @@ def _run(dt: Tensor, mask: Tensor | None, states: Tensor, out: Any) -> arrays.Ru
     return arrays.Run(as_array(dt.squeeze(-1)), valid, written(states), out)
 
 
-CORE = NumbaClosedForm(CfCCell.advance)
-MIXED = NumbaClosedForm(MixedMemoryCell.advance)
+PROGRAM = NumbaClosedForm(overwrites=True)
+OPERATORS[PROGRAM.name] = NumbaClosedForm(overwrites=False)

@@ -1,22 +1,17 @@
 """Closed-form cells on a GPU: what is between torch and the Triton kernels."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from tauflow.cells.cfc import CfCCell
-from tauflow.cells.cfc_heads import MODES, ClosedForm, ClosedFormTensors
-from tauflow.cells.mixed_memory import MixedForm, MixedMemoryCell
-from tauflow.kernels.engine.activations import activation_of, number_of
+from tauflow.cells.cfc_heads import ClosedFormTensors
 from tauflow.kernels.engine.program import (
     GAPS,
     Buffers,
     Gradients,
     Inputs,
     KernelCall,
-    Operator,
     Pulls,
     Wants,
     X,
@@ -25,7 +20,9 @@ from tauflow.kernels.engine.run import OPERATORS, run
 from tauflow.kernels.gpu.plan import BY_STEPS, PERSISTENT, RECORDED, multiplied_as, precision_of
 
 from .form import (
+    ClosedFormOperator,
     CoreMemory,
+    Form,
     core_deltas,
     core_gradients,
     core_memory,
@@ -44,8 +41,6 @@ from .triton_core import (
     forward_at_once,
 )
 from .triton_core import Gradients as ToCore
-
-Form = ClosedForm | MixedForm
 
 
 def run_triton(call: KernelCall, way: str, form: Form, *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +67,7 @@ def run_triton(call: KernelCall, way: str, form: Form, *tensors: Tensor) -> tupl
     )
 
 
-class TritonClosedForm(Operator):
+class TritonClosedForm(ClosedFormOperator):
     """Closed-form cells in Triton kernels.
 
     The dtype of x is that of all factors of matrix products, the state's that of the results. The
@@ -85,37 +80,11 @@ class TritonClosedForm(Operator):
 
     name = "closed_form/triton"
     reads_y = True
+    uncompiled = True
 
     def __init__(self, way: str) -> None:
         self.name = f"{type(self).name}/{way.replace(' ', '-')}"
         self.way = way
-
-    @staticmethod
-    def advance(form: Form, *arguments: Any) -> Tensor:
-        """Take one step of the cell."""
-        if isinstance(form, MixedForm):
-            return MixedMemoryCell.advance(form, *arguments)
-        return CfCCell.advance(form, *arguments)
-
-    @staticmethod
-    def encode(form: Form) -> list[str]:
-        """Return a form as words."""
-        core, memory, reads_state = core_of(form)
-        outer = number_of(core.outer) if core.layers else 0
-        phi = 0 if core.pure else number_of(core.phi)
-        kind = ("input" if reads_state else "state") if memory else "none"
-        numbers = (core.layers, outer, phi, core.time_sign, int(core.time_bias))
-        return [kind, core.mode, *map(str, numbers)]
-
-    @staticmethod
-    def decode(words: Sequence[str]) -> Form:
-        """Return the form that :meth:`encode` wrote."""
-        kind, mode, *numbers = words
-        assert mode in MODES
-        layers, outer, phi, sign, time_bias = map(int, numbers)
-        phis = activation_of(outer), activation_of(phi)
-        core = ClosedForm(layers, phis[0], mode, phis[1], sign, bool(time_bias))
-        return core if kind == "none" else MixedForm(core, kind == "input")
 
     def allocate(self, form: Form, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tauflow.errors import DtypeError
 from tauflow.forks import Lock, building
+from tauflow.kernels.engine.torch_state import constant_when_traced
 from tauflow.solvers import TABLEAUS
 
 _READ = (torch.float32, torch.bool)
@@ -133,6 +134,7 @@ def announce(what: str, *kernels: Any) -> None:
     loops_of("cpu.jit").announce(what, *kernels)
 
 
+@constant_when_traced
 def why_no_blas() -> str | None:
     """Return why compiled loops cannot multiply matrices."""
     if find_blas() is None:

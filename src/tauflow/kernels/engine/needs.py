@@ -13,7 +13,13 @@ from torch import Tensor
 from tauflow.cells.base import first_parameter
 
 from .program import KernelCall
-from .torch_state import is_jit_traced, is_traced, under_transform_or_forward_mode
+from .torch_state import (
+    constant_when_traced,
+    is_exported,
+    is_jit_traced,
+    is_traced,
+    under_transform_or_forward_mode,
+)
 
 
 class Needs(NamedTuple):
@@ -67,18 +73,22 @@ class Needs(NamedTuple):
         has_autocast = torch.amp.is_autocast_available(device)
         if not self.follows_autocast and has_autocast and torch.is_autocast_enabled(device):
             return "{us} do not follow autocast"
-        if self.traced:
-            if is_jit_traced():
-                return "torch.jit cannot trace {us}"
-            if torch.compiler.is_compiling():
-                return None  # the tracer cannot look at what follows
+        if self.traced and is_jit_traced():
+            return "torch.jit cannot trace {us}"
+        if is_exported():
+            return "a program of torch.export, which runs without tauflow, cannot hold {us}"
         if under_transform_or_forward_mode():
             return "{us} do not run under torch.func transforms or forward-mode gradients"
         return None
 
 
-@cache
+@constant_when_traced
 def _numba_is_installed() -> bool:
+    return _numba_is_found()
+
+
+@cache
+def _numba_is_found() -> bool:
     return find_spec("numba") is not None
 
 
@@ -134,7 +144,7 @@ def _on_a_gpu(tensors: Sequence[Tensor]) -> str | None:
     return None
 
 
-NUMBA = Needs("numba", (torch.float32,), "compute in float32", _on_a_cpu)
+NUMBA = Needs("numba", (torch.float32,), "compute in float32", _on_a_cpu, traced=True)
 TORCH = Needs(
     "torch",
     (torch.float32, torch.float64),

@@ -174,7 +174,14 @@ class Program:
 
 
 class Operator(Program):
-    """A program that torch's compilers see as one operator, whose form is written as words."""
+    """A program that torch's compilers see as one operator, whose form is written as words.
+
+    One that is registered in :data:`~tauflow.kernels.engine.run.OPERATORS` overwrites no tape, and
+    knows of a cell what inputs and form say.
+    """
+
+    uncompiled: ClassVar[bool] = False
+    """Whether it is an operator in eager mode, too."""
 
     @staticmethod
     @abstractmethod

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tauflow.checks import shape_error
-from tauflow.errors import DtypeError
+from tauflow.errors import DtypeError, ShapeError
 
 from .program import GAPS, STATE, Gradients, Inputs, Operator, Program, Pulls, Wants, X, own_mask
 from .torch_state import is_vectorised
@@ -29,7 +29,7 @@ def run(program: Program, form: Any, mask: Tensor | None, *inputs: Tensor) -> tu
         *inputs: see :data:`~tauflow.kernels.engine.program.Inputs`.
     """
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    if isinstance(program, Operator):
+    if isinstance(program, Operator) and (program.uncompiled or torch.compiler.is_compiling()):
         wants = [tensor.requires_grad for tensor in inputs] if keep else []
         y, last, *_ = sequence(
             list(inputs), mask, program.name, " ".join(program.encode(form)), wants
@@ -171,22 +171,50 @@ def sequence_backward(
     program: str,
     form: str,
     wants: Sequence[bool],
+    sizes: Sequence[int],
 ) -> list[Tensor]:
-    """Return the gradients of the inputs of :func:`sequence`, empty where not wanted."""
+    """Return the gradients of the inputs of :func:`sequence`, empty where not wanted.
+
+    Args:
+        inputs: of the run.
+        mask: of the run.
+        tape: that it wrote.
+        pulls: incoming gradients.
+        program: its name.
+        form: of the cell, its words in a row.
+        wants: which gradients are wanted.
+        sizes: of the inputs when it ran; see :func:`_saved`.
+
+    Raises:
+        ShapeError: an input has become another tensor since.
+    """
     runs = OPERATORS[program]
+    if sizes_of(inputs) != list(sizes):
+        raise ShapeError(f"backward: {_WHAT} has another shape now. {_ADVICE}")
     with _on_device(inputs[X]):
         found = runs.backward(runs.decode(form.split()), mask, inputs, tape, Pulls(*pulls), wants)
+    taken: set[int] = set()  # memory of what is returned, which no two may share
     return [
-        _own(gradient, tensor) if want else tensor.new_empty(0)
+        _own(gradient, tensor, taken) if want else tensor.new_empty(0)
         for gradient, tensor, want in zip(found, inputs, wants, strict=True)
     ]
 
 
-def _own(gradient: Tensor | None, like: Tensor) -> Tensor:
+def sizes_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Return the sizes of all axes of all tensors in a row."""
+    return [size for tensor in tensors for size in tensor.shape]
+
+
+def _own(gradient: Tensor | None, like: Tensor, taken: set[int]) -> Tensor:
     """Return a gradient as an operator may: contiguous, and something where there is none."""
     if gradient is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
-    return gradient.to(like.dtype).contiguous()
+    gradient = gradient.to(like.dtype).contiguous()
+    place = gradient.untyped_storage().data_ptr()
+    if place in taken:
+        return gradient.clone()
+    taken.add(place)
+    return gradient
 
 
 @sequence_backward.register_fake
@@ -198,6 +226,7 @@ def _(
     program: str,
     form: str,
     wants: Sequence[bool],
+    sizes: Sequence[int],
 ) -> list[Tensor]:
     return [
         tensor.new_empty(tensor.shape if want else (0,))
@@ -211,7 +240,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     if OPERATORS[ctx.program].reads_y:
         del tape[1]
     _save(ctx, *tensors, mask, *tape)
-    ctx.count, ctx.results = len(tensors), [(result.shape, result.dtype) for result in results]
+    ctx.count, ctx.sizes = len(tensors), sizes_of(tensors)
+    ctx.results = [(result.shape, result.dtype) for result in results]
     ctx.set_materialize_grads(False)  # the tape's would be as large as the tape
 
 
@@ -228,7 +258,9 @@ def _pull_back(ctx: Any, incoming: Sequence[Tensor | None]) -> tuple[Any, ...]:
         inputs[X].new_zeros(shape, dtype=dtype) if pull is None else pull
         for pull, (shape, dtype) in zip(pulls, ctx.results, strict=True)
     ]
-    found = sequence_backward(list(inputs), mask, tape, given, ctx.program, ctx.form, wants)
+    found = sequence_backward(
+        list(inputs), mask, tape, given, ctx.program, ctx.form, wants, ctx.sizes
+    )
     gradients = [g if want else None for g, want in zip(found, wants, strict=True)]
     return gradients, None, None, None, None
 

@@ -14,6 +14,25 @@ from torch.autograd import forward_ad
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def constant_when_traced(function: Function) -> Function:
+    """Let compilers take what a function of constants returns as it is, without a look inside.
+
+    ``torch.compiler.assume_constant_result`` sets the same mark, but imports the compiler, which
+    takes longer than the whole library.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def fixed_when_traced(number: float) -> float:
+    """Let compilers take an attribute for the constant that ``dynamic=True`` would not make it."""
+    if not torch.compiler.is_compiling():
+        return number
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+    return float(guard_scalar(number))
+
+
 def is_jit_traced() -> bool:
     """Whether ``torch.jit.trace`` records what runs."""
     return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
@@ -24,6 +43,15 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or is_jit_traced()
 
 
+def is_exported() -> bool:
+    """Whether ``torch.export`` makes a program of what runs; torch 2.6 does not say."""
+    return bool(_is_exporting())
+
+
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", bool)
+
+
+@constant_when_traced  # a compiler enters transforms while it traces them, and guards on them
 def under_transform_or_forward_mode() -> bool:
     """Whether ``torch.func`` transforms what runs, or tangents are carried forward."""
     return torch._C._functorch.peek_interpreter_stack() is not None or is_forward_mode()
@@ -48,13 +76,3 @@ def graph_is_kept() -> bool:
     """Whether the running backward pass may be followed by another one through the same graph."""
     kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return kept is None or bool(kept())
-
-
-def constant_when_traced(function: Function) -> Function:
-    """Let compilers take what a function of constants returns as it is, without a look inside.
-
-    ``torch.compiler.assume_constant_result`` sets the same mark, but imports the compiler, which
-    takes longer than the whole library.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function

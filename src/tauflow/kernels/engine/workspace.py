@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from tauflow.forks import Lock
 
@@ -44,6 +45,11 @@ def empty(*shape: int) -> Tensor:
     entries = block[:size]
     weakref.finalize(entries, _returned.append, block).atexit = False
     return torch.from_numpy(entries).view(shape)
+
+
+def new_for(like: Tensor) -> Callable[..., Tensor]:
+    """Return :func:`empty`, or what makes tensors without numbers beside one that has none."""
+    return like.new_empty if like.is_meta or isinstance(like, FakeTensor) else empty
 
 
 def release() -> None:

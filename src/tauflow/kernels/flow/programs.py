@@ -1,6 +1,6 @@
 """Flows over sequences: which calls are served, and what is between torch and the loops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from tauflow.kernels.cpu.binding import (
     written,
     written_or_empty,
 )
-from tauflow.kernels.engine.activations import code_of
+from tauflow.kernels.engine.activations import activation_of, code_of, number_of
 from tauflow.kernels.engine.needs import NUMBA, TRITON
 from tauflow.kernels.engine.program import (
     GAPS,
@@ -36,14 +36,17 @@ from tauflow.kernels.engine.program import (
     Gradients,
     Inputs,
     KernelCall,
-    Program,
+    Operator,
     Pulls,
     Wants,
 )
-from tauflow.kernels.engine.run import run
-from tauflow.kernels.engine.workspace import empty
+from tauflow.kernels.engine.run import OPERATORS, run
+from tauflow.kernels.engine.torch_state import fixed_when_traced
+from tauflow.kernels.engine.workspace import empty, new_for
 from tauflow.kernels.gpu.plan import multiplied_as, why_not_persistent
-from tauflow.solvers import TABLEAUS
+from tauflow.solvers import TABLEAUS, GapSolver
+
+FlowForm = CTRNNForm | ODELSTMForm | NeuronalForm
 
 
 def _why_not(solver: str, phi: Activation) -> str | None:
@@ -94,27 +97,13 @@ def triton_flow_limits(call: KernelCall) -> str | None:
     )
 
 
-def run_ct_rnn(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`CTRNNCell`."""
-    return _run(_CT_RNN, call)
-
-
-def run_ode_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run an :class:`ODELSTMCell`."""
-    return _run(_ODE_LSTM, call)
-
-
-def run_neuronal(call: KernelCall) -> tuple[Tensor, Tensor]:
-    """Run a :class:`NeuronalLTCCell` with the fused solver."""
-    return _run(_NEURONAL, call)
-
-
-def _run(program: Program, call: KernelCall) -> tuple[Tensor, Tensor]:
+def run_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`CTRNNCell`, an :class:`ODELSTMCell` or a fused :class:`NeuronalLTCCell`."""
     cell = call.cell
     assert isinstance(cell, AbstractPureCell)
     form, tensors = cell.as_form(), cell.tensors()
     x, dt = cell.hoist(form, call.x, call.dt, *tensors)
-    return run(program, form, call.mask, x, call.h, dt, *tensors)
+    return run(PROGRAM, form, call.mask, x, call.h, dt, *tensors)
 
 
 class Roles(NamedTuple):
@@ -144,6 +133,13 @@ class Settings(NamedTuple):
 _HOISTED = ("", "")  # W_x and b
 
 
+def settings_of(form: FlowForm) -> Settings:
+    """Return what the loops take of a form."""
+    if isinstance(form, ODELSTMForm):
+        return _of_ode_lstm(form)
+    return _of_neuronal(form) if isinstance(form, NeuronalForm) else _of_flow(form)
+
+
 def _of_flow(form: CTRNNForm) -> Settings:
     roles = (*_HOISTED, "W_1", "scale")
     gap = form.gap
@@ -171,36 +167,69 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaFlow(Program):
+class FlowOperator(Operator):
+    """What all programs for flows have in common."""
+
+    @staticmethod
+    def advance(form: FlowForm, *arguments: Any) -> Tensor:
+        """Take one step of the cell."""
+        if isinstance(form, ODELSTMForm):
+            return ODELSTMCell.advance(form, *arguments)
+        if isinstance(form, NeuronalForm):
+            return NeuronalLTCCell.advance(form, *arguments)
+        return CTRNNCell.advance(form, *arguments)
+
+    @staticmethod
+    def encode(form: FlowForm) -> list[str]:
+        """Return a form as words; the length of steps is in the gap."""
+        if isinstance(form, NeuronalForm):
+            return ["neuronal", str(number_of(form.phi)), form.solver, str(form.substeps)]
+        kind = "flow"
+        if isinstance(form, ODELSTMForm):
+            kind = "layers" if form.follow is None else "follow"
+            form = form.flow
+        floats = [form.damping] if form.clip is None else [form.damping, form.clip]
+        gap, phi = form.gap, str(number_of(form.phi))
+        numbers = [str(fixed_when_traced(number)) for number in floats]
+        return [kind, phi, gap.solver, str(gap.substeps), *numbers]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> FlowForm:
+        """Return the form that :meth:`encode` wrote."""
+        kind, number, solver, substeps, *others = words
+        phi = activation_of(int(number))
+        if kind == "neuronal":
+            return NeuronalForm(phi, solver, int(substeps))
+        damping, *clips = map(float, others)
+        clip = clips[0] if clips else None
+        flow = CTRNNForm(phi, damping, GapSolver(solver, int(substeps)), None, clip)
+        if kind == "flow":
+            return flow
+        return ODELSTMForm(flow, CTRNNCell.advance if kind == "follow" else None)
+
+
+class NumbaFlow(FlowOperator):
     """Flows in compiled loops.
 
     The tape is: states (T + 1, B, N), where phi was evaluated and its values, and those of a
     memory: gates, c and u; see :mod:`tauflow.kernels.flow`.
-
-    Args:
-        cell: whose flow it is.
-        settings: reads its form.
     """
 
     name = "flow/numba"
 
-    def __init__(self, cell: type[AbstractPureCell], settings: Callable[[Any], Settings]) -> None:
-        self.advance = cell.advance
-        self._settings = settings
-
     def allocate(self, form: Any, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
         x, h, dt, *parameters = inputs
-        settings = self._settings(form)
+        settings = settings_of(form)
         own = _by_role(settings, parameters)
-        (B, T, _), N = dt.shape, own.W_1.shape[1]
+        (B, T, _), N, new = dt.shape, own.W_1.shape[1], new_for(x)
         kept = T if wants else 1
         stages = 1 if settings.solver == "fused" else len(TABLEAUS[settings.solver].b)
         E = settings.substeps * stages
         tape = [
             x.new_empty(T + 1 if wants else 2, B, N),
-            empty(kept, E, B, N),
-            empty(kept, E, B, own.W_1.shape[0]),
+            new(kept, E, B, N),
+            new(kept, E, B, own.W_1.shape[0]),
         ]
         if own.recurrent is not None:
             gates = x.transpose(0, 1).clone(memory_format=torch.contiguous_format)
@@ -229,7 +258,7 @@ class NumbaFlow(Program):
 
     def _shared(self, form: Any, inputs: Inputs, tape: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return field, tape and memory as the loops take them."""
-        settings = self._settings(form)
+        settings = settings_of(form)
         own = _by_role(settings, inputs[3:])
         code = code_of(settings.phi)
         assert code is not None
@@ -259,7 +288,7 @@ class NumbaFlow(Program):
         self, form: Any, mask: Tensor | None, inputs: Inputs, states: Tensor, out: Any
     ) -> arrays.Sequence:
         x, h, dt, *_ = inputs
-        delta = dt.detach().squeeze(-1) / self._settings(form).substeps
+        delta = dt.detach().squeeze(-1) / settings_of(form).substeps
         behind_memory = h.shape[1] > states.shape[2]
         valid = delta.new_empty(len(delta), 0, dtype=torch.bool) if mask is None else mask
         drive = array_or_empty(None if behind_memory else x, 3)
@@ -276,7 +305,7 @@ class NumbaFlow(Program):
     ) -> Gradients:
         """Return the gradients of the inputs."""
         _, h, dt, *parameters = inputs
-        settings = self._settings(form)
+        settings = settings_of(form)
         own = _by_role(settings, parameters)
         states, at, f, *memory = tape
         (B, T, _), N = dt.shape, states.shape[2]
@@ -340,6 +369,4 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.view(-1, tensor.shape[-1])
 
 
-_CT_RNN = NumbaFlow(CTRNNCell, _of_flow)
-_ODE_LSTM = NumbaFlow(ODELSTMCell, _of_ode_lstm)
-_NEURONAL = NumbaFlow(NeuronalLTCCell, _of_neuronal)
+PROGRAM = OPERATORS[NumbaFlow.name] = NumbaFlow()

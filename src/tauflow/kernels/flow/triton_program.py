@@ -7,20 +7,21 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.ct_rnn import CTRNNCell, CTRNNForm
-from tauflow.kernels.engine.activations import activation_of, code_of, number_of
+from tauflow.kernels.engine.activations import code_of
 from tauflow.kernels.engine.program import (
     GAPS,
     Buffers,
     Gradients,
     Inputs,
     KernelCall,
-    Operator,
     Pulls,
     Wants,
 )
 from tauflow.kernels.engine.run import OPERATORS, run
 from tauflow.kernels.gpu.plan import ROWS, CorePlan, multiplied_as, precision_of
 from tauflow.solvers import TABLEAUS, GapSolver
+
+from .programs import FlowOperator
 
 
 def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -43,7 +44,7 @@ def run_triton_flow(call: KernelCall) -> tuple[Tensor, Tensor]:
     )
 
 
-class TritonFlow(Operator):
+class TritonFlow(FlowOperator):
     """Flows in one launch.
 
     The dtype of the drive is that of products, the state's that of the results. The tape is the
@@ -52,20 +53,7 @@ class TritonFlow(Operator):
     """
 
     name = "flow/triton"
-    advance = staticmethod(CTRNNCell.advance)
-
-    @staticmethod
-    def encode(form: Any) -> list[str]:
-        """Return a form as words."""
-        of_phi, gap = number_of(form.phi), form.gap
-        return [str(of_phi), str(form.damping), gap.solver, str(gap.substeps)]
-
-    @staticmethod
-    def decode(words: Sequence[str]) -> Any:
-        """Return the form that :meth:`encode` wrote; the gap was hoisted, and nothing is cut."""
-        phi, damping, solver, substeps = words
-        gap = GapSolver(solver, int(substeps))
-        return CTRNNForm(activation_of(int(phi)), float(damping), gap, None, None)
+    uncompiled = True
 
     def allocate(self, form: CTRNNForm, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

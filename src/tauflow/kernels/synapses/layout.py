@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,17 +165,31 @@ def layout_of(cell: nn.Module, name: str) -> Layout:
     matrix, layout = known.get(name, (None, _DENSE))
     if matrix is None or not torch.equal(matrix, synapses):
         matrix = synapses.detach().clone()
-        packed = matrix.count_nonzero() < PACK_BELOW * matrix.numel()
-        layout = _packed(matrix.numpy()) if packed else _DENSE
+        layout = _layout(matrix.numpy())
         known[name] = matrix, layout
     return layout
+
+
+def layout_from(synapses: Tensor) -> Layout:
+    """Return the layout of a buffer itself, remembered by its entries."""
+    exists = synapses.detach().numpy() != 0
+    return _layout_of_bytes(exists.tobytes(), exists.shape)
+
+
+@lru_cache(maxsize=64)
+def _layout_of_bytes(entries: bytes, shape: tuple[int, ...]) -> Layout:
+    return _layout(np.frombuffer(entries, bool).reshape(shape))
+
+
+def _layout(matrix: NDArray[Any]) -> Layout:
+    return _packed(matrix) if np.count_nonzero(matrix) < PACK_BELOW * matrix.size else _DENSE
 
 
 _remembered: weakref.WeakKeyDictionary[nn.Module, dict[str, tuple[Tensor, Layout]]]
 _remembered = weakref.WeakKeyDictionary()
 
 
-def _packed(matrix: NDArray[np.float32]) -> Layout:
+def _packed(matrix: NDArray[Any]) -> Layout:
     S, N = matrix.shape
     source, target = (index.astype(np.int64) for index in np.nonzero(matrix))
     places_by_target, by_target = _order(target, source, N)

@@ -29,18 +29,17 @@ from tauflow.kernels.engine.program import (
     Inputs,
     KernelCall,
     Operator,
-    Program,
     Pulls,
     Wants,
     X,
 )
 from tauflow.kernels.engine.run import OPERATORS, run
-from tauflow.kernels.engine.workspace import empty
+from tauflow.kernels.engine.workspace import new_for
 from tauflow.kernels.gpu.plan import batch_tile
 from tauflow.solvers import TABLEAUS
 
 from . import layout
-from .layout import Layout, from_order, in_order, layout_of
+from .layout import Layout, from_order, in_order, layout_from, layout_of
 from .triton_plan import (
     LOG2E,
     StepPlan,
@@ -63,8 +62,12 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     cell = call.cell
     assert isinstance(cell, LTCCell)
     form, tensors = cell.as_form(), cell.tensors()
-    program = NumbaLTC(layout_of(cell, "synapses_x"), layout_of(cell, "synapses"))
     u, gap = cell.hoist(form, call.x, call.dt, *tensors)
+    if torch.compiler.is_compiling():
+        tensors = *tensors, cell.synapses_x, cell.synapses
+        states, last = run(IN_LOOPS, form, call.mask, u, call.h, gap, *tensors)
+        return cell.readout(states), last
+    program = NumbaLTC(layout_of(cell, "synapses_x"), layout_of(cell, "synapses"))
     states, last = run(program, form, call.mask, u, call.h, gap, *tensors)
     y = cell.readout(states)
     # without a map it is a view of the states, which are kept, and the caller may change the result
@@ -113,32 +116,50 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaLTC(Program):
+class OperatorLTC(Operator):
+    """What the programs for the LTC have in common."""
+
+    advance = staticmethod(LTCCell.advance)
+
+    @staticmethod
+    def encode(form: LTCForm) -> list[str]:
+        """Return a form as words."""
+        return [form.solver, str(form.substeps)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> LTCForm:
+        """Return the form that :meth:`encode` wrote; the gap was scaled before."""
+        return LTCForm(words[0], int(words[1]), 1.0, 0.0)
+
+
+class NumbaLTC(OperatorLTC):
     """The LTC in compiled loops.
 
     The parameters are those of :meth:`LTCCell.tensors`; the tape is a ``layout.Tape``.
 
     Args:
-        sensory: order of the sensory synapses.
-        recurrent: order of the recurrent ones.
+        *layouts: orders of the sensory and of the recurrent synapses; without them, those of two
+            more inputs, which are zero where no synapse exists.
     """
 
     name = "synapses/numba"
-    advance = staticmethod(LTCCell.advance)
     reads_y = True
 
-    def __init__(self, sensory: Layout, recurrent: Layout) -> None:
-        self._sensory, self._recurrent = sensory, recurrent
+    def __init__(self, *layouts: Layout) -> None:
+        self._layouts = layouts
+
+    def _orders(self, inputs: Inputs) -> tuple[Layout, ...]:
+        return self._layouts or tuple(map(layout_from, inputs[-2:]))
 
     def allocate(self, form: LTCForm, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
         h, gap = inputs[STATE], inputs[GAPS]
-        (B, T, _), N = gap.shape, h.shape[1]
+        (B, T, _), N, new = gap.shape, h.shape[1], new_for(h)
         explicit = form.solver in TABLEAUS
         E = form.substeps * (len(TABLEAUS[form.solver].b) if explicit else 1)
         keeps_slopes = len(wants) > 0 and (explicit or wants[GAPS])
-        kept = empty(2, B if wants else 0, T, E, N)
-        tape = kept, empty(B if keeps_slopes else 0, T, E, N)
+        kept = new(2, B if wants else 0, T, E, N)
+        tape = kept, new(B if keeps_slopes else 0, T, E, N)
         return Buffers(h.new_empty(B, T, N), torch.empty_like(h), tape)
 
     def forward(
@@ -146,12 +167,13 @@ class NumbaLTC(Program):
     ) -> None:
         """Run all steps."""
         _, h, _, weights_x, weights, leak, C, *_ = inputs
+        sensory, recurrent = self._orders(inputs)
         run_slices(
             _loops().ltc_forward,
             h.shape[0],
             _samples(form, mask, inputs),
-            forward_side(weights_x, self._sensory),
-            forward_side(weights, self._recurrent),
+            forward_side(weights_x, sensory),
+            forward_side(weights, recurrent),
             method_of(form, leak, C),
             as_array(h),
             written(out.y),
@@ -172,12 +194,10 @@ class NumbaLTC(Program):
         u, h, _, weights_x, weights, leak, C, *maps = inputs
         states, kept, slopes = tape
         (B, T, N), slices = states.shape, slice_count(states.shape[0])
+        sensory, recurrent = self._orders(inputs)
         to_h, to_gap = carried(pulls.last, h), h.new_empty(B, T)
         to_u = torch.empty_like(u, memory_format=torch.contiguous_format)
-        sides = [
-            _backward_side(weights_x, self._sensory),
-            _backward_side(weights, self._recurrent),
-        ]
+        sides = [_backward_side(weights_x, sensory), _backward_side(weights, recurrent)]
         sums = [np.zeros((slices, *side.weights.shape), np.float32) for side in sides]
         to_neurons = h.new_zeros(slices, 3, N)
         gradients = layout.Gradients(
@@ -198,8 +218,8 @@ class NumbaLTC(Program):
             to_u,
             to_h,
             (to_gap / form.substeps).unsqueeze(-1) if wants[GAPS] else None,
-            _summed(sums[0], weights_x, self._sensory),
-            _summed(sums[1], weights, self._recurrent),
+            _summed(sums[0], weights_x, sensory),
+            _summed(sums[1], weights, recurrent),
             to_neuron[:2],
             to_neuron[2],
             *(None for _ in maps),
@@ -225,6 +245,9 @@ def _summed(sums: Any, weights: Tensor, order: Layout) -> Tensor:
     found = _packed((-w * to_sigma, -w * sigma * to_mu, to_w, w * to_E))
     return from_order(torch.from_numpy(found), order.backward_index, weights)
 
+
+IN_LOOPS = OPERATORS[NumbaLTC.name] = NumbaLTC()
+"""Without layouts of its own."""
 
 MOST_NEURONS = 1024
 """A program holds the potentials of its sequences in registers."""
@@ -255,7 +278,7 @@ def run_triton_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
     return cell.readout(states), last
 
 
-class TritonLTC(Operator):
+class TritonLTC(OperatorLTC):
     """The fused solver in one launch; everything but the state is float32.
 
     The tape is the potentials around every sub-step (B, T K + 1, N), 1 / m (B, T K, N) and, if gaps
@@ -263,17 +286,7 @@ class TritonLTC(Operator):
     """
 
     name = "synapses/triton"
-    advance = staticmethod(LTCCell.advance)
-
-    @staticmethod
-    def encode(form: Any) -> list[str]:
-        """Return a form as words."""
-        return [str(form.substeps)]
-
-    @staticmethod
-    def decode(words: Sequence[str]) -> LTCForm:
-        """Return the form that :meth:`encode` wrote; the gap was scaled before."""
-        return LTCForm("fused", int(words[0]), 1.0, 0.0)
+    uncompiled = True
 
     def allocate(self, form: LTCForm, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

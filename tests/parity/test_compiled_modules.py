@@ -1,0 +1,202 @@
+"""Under ``torch.compile`` a kernel of the CPU is one operator, whatever the length."""
+
+import pytest
+import torch
+from kernel_variants import ROWS, example, name_of
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils._pytree import tree_map_only
+
+import tauflow
+from tauflow.errors import ShapeError
+from tauflow.kernels.engine import run as engine
+from tauflow.kernels.synapses.layout import layout_from, layout_of
+
+MODULES = {
+    "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),
+    "LTC": lambda: tauflow.LTC(3, tauflow.RandomSparse(12, sparsity=0.8), substeps=2),
+    "MixedMemory": lambda: tauflow.MixedMemory(3, 5, backbone_units=9),
+    "CTRNN": lambda: tauflow.CTRNN(3, 5, clip=0.2, damping=0.5, num_layers=2),
+    "ODELSTM": lambda: tauflow.ODELSTM(3, 5, bidirectional=True),
+}
+LENGTHS = (13, 2, 3, 4, 5, 6, 7, 8, 9, 10, 200)  # the first like no other size
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def operators(compiled):
+    """Return what the graphs of a counting backend call of ours, and how many nodes they have."""
+    graphs = [graph.graph.nodes for graph in compiled.graphs if len(graph.graph.nodes)]
+    named = [str(node.target) for nodes in graphs for node in nodes]
+    return [name for name in named if "tauflow" in name], [len(nodes) for nodes in graphs]
+
+
+def call(run, rnn, steps):
+    generator = torch.Generator().manual_seed(steps)
+    x = torch.randn(3, steps, 3, generator=generator).requires_grad_()
+    dt = torch.rand(3, steps, generator=generator).requires_grad_()
+    mask = torch.rand(3, steps, generator=generator) < 0.8
+    h = torch.randn(3, rnn.state_size, generator=generator).mul(0.1).requires_grad_()
+    y, last = run(x, h, dt=dt, mask=mask)
+    pulled = (y * torch.linspace(-1, 1, y.numel()).view_as(y)).sum() + last.square().sum()
+    return y, last, *torch.autograd.grad(pulled, [x, h, dt, *rnn.parameters()])
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_eleven_lengths_are_compiled_once(name):
+    torch.manual_seed(0)
+    # the way through torch's own autograd takes seconds to trace, and does not depend on the cell
+    rnn, counter = (
+        MODULES[name](),
+        CompileCounterWithBackend("aot_eager" if name == "CfC" else "eager"),
+    )
+    compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=True)
+    for steps in LENGTHS:
+        found, expected = call(compiled, rnn, steps), call(rnn, rnn, steps)
+        assert torch.equal(found[0], expected[0])  # the same loops ran
+        for one, other in zip(found[1:], expected[1:], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    ours, (nodes,) = operators(counter)
+    assert ours == ["tauflow.sequence.default"] * len(rnn.cells)
+    assert nodes < 140  # the loop over 10 steps had from 258 up to 1260 of them, for each cell
+
+
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_lengths_and_absolute_times_stay_in_the_graph(dynamic):
+    torch.manual_seed(0)
+    rnn, counter = MODULES["CfC"](), CompileCounterWithBackend("eager")
+    compiled = torch.compile(rnn, backend=counter, fullgraph=True, dynamic=dynamic)
+    for steps in (4, 6):
+        x = torch.randn(3, steps, 3)
+        given = {"t": torch.rand(3, steps).cumsum(1), "lengths": torch.tensor([steps, 2, 0])}
+        with torch.no_grad():
+            assert torch.equal(compiled(x, **given)[0], rnn(x, **given)[0])
+    assert operators(counter)[0] == ["tauflow.sequence.default"] * 2
+
+
+FAMILIES = {
+    "closed_form/numba": ("CfCCell", "MixedMemoryCell"),
+    "flow/numba": ("CTRNNCell", "ODELSTMCell", "NeuronalLTCCell"),
+    "synapses/numba": ("LTCCell",),
+}
+FORMS = [row for row in ROWS if row[0].backend == "numba"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_forms_survive_as_words(family):
+    runs = engine.OPERATORS[family]
+    for spec, options in FORMS:
+        if spec.cell.__name__ not in FAMILIES[family]:
+            continue
+        call = example(spec, 2, 2, 4, **options)
+        form, tensors, x, dt = call.cell.as_form(), call.cell.tensors(), call.x, call.dt
+        if hasattr(call.cell, "hoist"):
+            x, dt = call.cell.hoist(form, x, dt, *tensors)
+        again = runs.decode(runs.encode(form))
+        found, expected = (
+            engine.steps(runs, one, None, x, call.h, dt, *tensors)[0] for one in (again, form)
+        )
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "row", [FORMS[1], next(row for row in FORMS if "clip" in row[1])], ids=name_of
+)
+def test_operators_keep_what_they_promise(row, monkeypatch):
+    spec, options = row
+    seen = []
+
+    def recorded(operator):
+        def call(*arguments):
+            seen.append((operator, arguments))
+            return operator(*arguments)
+
+        return call
+
+    for name in ("sequence", "sequence_backward"):
+        monkeypatch.setattr(engine, name, recorded(getattr(engine, name)))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    # one row: transposed, it lies in place; no mask: a masked step leaves chance on the tape
+    given = example(spec, 1, 3, 4, **options)
+    y, h = spec.run.__wrapped__(given)
+    (y.sum() + h.sum()).backward()
+    (forward, given), (backward, pulled) = seen
+    given = tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), given)
+    torch.library.opcheck(forward, given)
+    torch.library.opcheck(backward, tree_map_only(torch.Tensor, torch.detach, pulled))
+
+
+def test_layouts_are_found_by_their_entries():
+    for sparsity in (0.8, 0.1):
+        cell = tauflow.LTC(3, tauflow.RandomSparse(12, sparsity=sparsity)).cell
+        for name in ("synapses_x", "synapses"):
+            one, other = layout_of(cell, name), layout_from(getattr(cell, name))
+            for a, b in zip(
+                one.forward + one.backward, other.forward + other.backward, strict=True
+            ):
+                assert (a == b).all()
+            assert layout_from(getattr(cell, name)) is other
+
+
+@pytest.fixture
+def compiled_graphs():
+    """Compile a function for the sake of its graphs, and run it beside the function itself."""
+
+    def compile(run, *arguments, **options):
+        counter = CompileCounterWithBackend("eager")
+        compiled = torch.compile(run, backend=counter, fullgraph=True)
+        torch.testing.assert_close(compiled(*arguments, **options), run(*arguments, **options))
+        return operators(counter)[0]
+
+    return compile
+
+
+def test_what_kernels_do_not_follow_is_unrolled(compiled_graphs):
+    torch.manual_seed(0)
+    rnn, x = MODULES["CfC"](), torch.randn(2, 2, 3, 3)
+    assert compiled_graphs(rnn, x[0]) == ["tauflow.sequence.default"]
+    assert not compiled_graphs(torch.func.vmap(lambda x: rnn(x)[0]), x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not compiled_graphs(rnn, x[0])
+    assert not compiled_graphs(rnn.double(), x[0].double())
+    rnn.float().cell.heads.register_forward_hook(lambda module, given, result: 2 * result)
+    torch.compiler.reset()
+    assert not compiled_graphs(rnn, x[0])
+
+
+def test_a_backend_asked_for_says_why_it_is_not_compiled():
+    rnn, x = tauflow.CfC(3, 5, backend="numba"), torch.randn(2, 2, 3)
+    compiled = torch.compile(rnn, backend="eager")
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(Exception, match="autocast"):
+        compiled(x)
+
+
+def test_a_program_of_torch_export_runs_without_this_library():
+    rnn, x = MODULES["CfC"](), torch.randn(2, 3, 3)
+    for strict in (False, True):
+        exported = torch.export.export(rnn, (x,), strict=strict)
+        assert not any("tauflow" in str(node.target) for node in exported.graph.nodes)
+        torch.testing.assert_close(exported.module()(x), rnn(x))
+
+
+def test_a_compiled_graph_has_second_derivatives():
+    torch.manual_seed(0)
+    rnn, x = MODULES["CfC"](), torch.randn(2, 3, 3, requires_grad=True)
+    found = []
+    for run in (rnn, torch.compile(rnn, backend="eager", fullgraph=True)):
+        (slope,) = torch.autograd.grad(run(x)[0].square().sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(slope.square().sum(), list(rnn.parameters())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_parameter_replaced_before_the_compiled_way_back_is_refused():
+    rnn, x = tauflow.CTRNN(3, 5), torch.randn(2, 3, 3)
+    y, _ = torch.compile(rnn, backend="aot_eager", fullgraph=True)(x)
+    rnn.cell.W_h.data = torch.zeros(2, 2)
+    with pytest.raises(ShapeError, match=r"has another shape now\. It was replaced"):
+        y.sum().backward()
