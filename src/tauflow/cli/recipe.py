@@ -1,5 +1,7 @@
 """Options that describe how to train: fields of the recipe, a file of settings, a device, logs."""
 
+import csv
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +50,12 @@ def _take_values(ctx: typer.Context, path: Path | None) -> Path | None:
 
 
 def _as_text(value: Any) -> Any:
-    return ",".join(map(str, value)) if isinstance(value, list) else value
+    """Return what the command line would be given for a value; names with a comma in quotes."""
+    if not isinstance(value, list):
+        return value
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(value)
+    return row.getvalue()
 
 
 Cluster = Annotated[

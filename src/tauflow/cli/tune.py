@@ -37,6 +37,7 @@ def tune(
     said: dict[str, Any],
 ) -> None:
     """Try settings of a model, and keep the best by their validation score; goes on if repeated."""
+    from tauflow.experiments.report.study import short, write_study
     from tauflow.experiments.run.task import RECIPE
     from tauflow.experiments.run.tune import BEST
     from tauflow.experiments.run.tune import tune as search
@@ -64,7 +65,7 @@ def tune(
     print_table(
         ("setting", "best", "importance"),
         [
-            (name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
+            (name, short(value), share)
             for name, value in found.settings.items()
             for share in [f"{found.importance[name]:.0%}" if name in found.importance else "–"]
         ],
@@ -75,4 +76,5 @@ def tune(
         ),
         numbers=(1, 2),
     )
+    say(f"Report: {write_study(found).resolve()}")
     say(f"Train with them: tauflow run --config {found.directory / BEST}")

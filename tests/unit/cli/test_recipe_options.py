@@ -45,13 +45,24 @@ def test_a_file_holds_the_same_and_the_command_line_goes_first(call, tmp_path):
 
 def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
     rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
-    (tmp_path / "own.csv").write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
+    (tmp_path / "own.csv").write_text(
+        "\n".join(['who,when,"pulse, left"', *rows]), encoding="utf-8"
+    )
     (tmp_path / "my.toml").write_text(
         'csv = "own.csv"\nmodel = "elman"\nhidden_size = 2\nepochs = 1\n'
-        '[table]\nid = "who"\ntime = "when"\nfeatures = ["pulse"]\n',
+        '[table]\nid = "who"\ntime = "when"\nfeatures = ["pulse, left"]\n',
         encoding="utf-8",
     )
     assert "Report: " in call("run", "--config", "my.toml").output
+    pytest.importorskip("optuna")
+    own = (tmp_path / "my.toml").read_text(encoding="utf-8").replace("hidden_size = 2\n", "")
+    (tmp_path / "tuned.toml").write_text(own, encoding="utf-8")
+    output = call("tune", "--config", "tuned.toml", "--trials", "1").output
+    (best,) = tmp_path.rglob("best.toml")
+    assert 'features = ["pulse, left"]' in best.read_text(encoding="utf-8")
+    assert "tauflow run --config" in output
+    assert best.with_name("report.html").exists()
+    assert "Report: " in call("run", "--config", best).output  # wherever it is called from
     (tmp_path / "my.toml").write_text('[table]\nidd = "who"\n', encoding="utf-8")
     message = call("run", "--config", "my.toml", code=1).stderr
     assert "unknown entry 'idd'. Did you mean 'id'?" in message

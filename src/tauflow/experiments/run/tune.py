@@ -5,13 +5,14 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tauflow.cells.catalog import MODELS
 from tauflow.checks import at_least
+from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.extras import require
 from tauflow.import_path import safe_path_of_children
@@ -69,6 +70,11 @@ class Tuned:
     importance: Mapping[str, float]
     trials: tuple[tuple[Mapping[str, Any], float | None, str], ...]
     directory: Path
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a good score is a large one."""
+        return METRICS[self.metric].higher_is_better
 
 
 def space_of(model: str, vary: Mapping[str, Sequence[Any]] | None = None) -> Space:
@@ -376,13 +382,19 @@ def _found(search: _Search, study: Any, metric: str) -> Tuned:
 
 
 def _as_toml(search: _Search, spec: ModelSpec, recipe: Recipe) -> str:
-    """Return the settings as ``tauflow run --config`` reads them; of a table without its name."""
+    """Return the settings as ``tauflow run --config`` reads them."""
     top: dict[str, Any] = {"model": spec.cell, "hidden_size": spec.hidden_size}
-    if not isinstance(search.source, CsvFile):
+    table: dict[str, Any] = {}
+    if isinstance(search.source, CsvFile):
+        top = {"csv": str(search.source.path.absolute()), **top}
+        said = asdict(search.source.table)
+        table = {k: v for k, v in said.items() if v != asdict(TableOptions())[k]}
+    else:
         top = {"task": str(search.source), **top}
     changed = {k: v for k, v in recipe.to_dict().items() if v != RECIPE.to_dict()[k]}
     text = ""
-    for head, table in (("", top), ("[recipe]", changed), ("[options]", dict(spec.options))):
-        lines = [f"{k} = {json.dumps(v)}" for k, v in table.items() if v is not None]
+    tables = {"[recipe]": changed, "[options]": dict(spec.options), "[table]": table}
+    for head, values in {"": top, **tables}.items():
+        lines = [f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None]
         text += "\n".join([head, *lines]) + "\n" if lines else ""
     return text.lstrip()
