@@ -30,12 +30,12 @@ from .engine.program import (
     Gradients,
     Inputs,
     KernelCall,
-    Program,
+    Operator,
     Pulls,
     Wants,
     under_transform,
 )
-from .engine.run import run
+from .engine.run import OPERATORS, run
 from .engine.torch_state import constant_when_traced, is_forward_mode
 
 
@@ -287,7 +287,7 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaDecay(Program):
+class NumbaDecay(Operator):
     """States that decay before a gated unit reads them; what stands for gaps are the factors.
 
     The form is whether the gate z keeps the state, the parameters are U_zr and U_n. The tape is the
@@ -296,6 +296,16 @@ class NumbaDecay(Program):
 
     name = "flow/decay"
     advance = staticmethod(decayed_update)
+
+    @staticmethod
+    def encode(form: bool) -> list[str]:
+        """Return the form as a word."""
+        return [str(form)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> bool:
+        """Return the form that :meth:`encode` wrote."""
+        return words == ["True"]
 
     def allocate(self, form: bool, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
@@ -360,4 +370,4 @@ class NumbaDecay(Program):
         ]
 
 
-_DECAY = NumbaDecay()
+_DECAY = OPERATORS[NumbaDecay.name] = NumbaDecay()

@@ -50,8 +50,8 @@ def shared_loss(model: nn.Module, score: Score, ranks: Ranks) -> nn.Module:
     loss = SharedLoss(model, score, ranks)
     if not ranks.several:
         return loss
-    # Models may leave parameters out, of a batch or always, where DDP would wait for ever. Torch warns
-    # once of a model that does not; what it warns of costs one look at the graph per step.
+    # Models may leave parameters out, of a batch or always, where DDP would wait for ever. Torch
+    # warns once of a model that does not; what it warns of costs one look at the graph per step.
     return DistributedDataParallel(loss, find_unused_parameters=True)
 
 

@@ -160,7 +160,7 @@ def _(
     mutates_args=(),
     schema=(
         "(Tensor[] inputs, Tensor? mask, Tensor[] tape, Tensor[] pulls, str program, str form, "
-        "bool[] wants) -> Tensor[]"
+        "bool[] wants, SymInt[] sizes) -> Tensor[]"
     ),
 )
 def sequence_backward(

@@ -19,6 +19,7 @@ def test_the_best_trials_come_first(tmp_path, metric, best):
     )
     settings, score, _ = trials[best - 1]
     importance = {"recipe.lr": 0.8, "model.mode": 0.2}
+    (tmp_path / "tune-x").mkdir()
     page = write_study(Tuned(settings, score, metric, importance, trials, tmp_path / "tune-x"))
     text = page.read_text(encoding="utf-8")
     rows = re.findall(r'<tr[^>]*><td class="number">(\d+)</td><td class="number">([^<]*)', text)
