@@ -30,6 +30,7 @@ _SMALL = {
     "transformer": {"layers": 1, "heads": 2},
     "ip-net": {"reference_points": 5},
     "seft": {"latent_size": 6, "psi_size": 5, "phi_size": 4, "heads": 2, "key_size": 3},
+    "mtan": {"reference_points": 5, "embedding_size": 4, "heads": 2, "units": 3},
     "latent-ode-rnn": {"encoder_size": 5, "units": 4, "classes": 2},
     "latent-ode-ode": {"encoder_size": 5, "units": 4, "gru_units": 3},
     "rnn-vae": {"encoder_size": 5, "units": 4, "classes": 2},

@@ -10,30 +10,13 @@ from tauflow.budget import spend
 from tauflow.cells import ACTIVATIONS
 from tauflow.cells.catalog import CELLS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError
-from tauflow.models import (
-    RNNVAE,
-    ConvolutionalSequenceModel,
-    IPNet,
-    LatentODE,
-    SeFT,
-    SequenceModel,
-    Transformer,
-)
+from tauflow.models import WHOLE_MODELS, SequenceModel
 from tauflow.registry import Registry
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings import AbstractWiring, wiring_from_dict
 
-_MODELS: list[type[nn.Module]] = [
-    SequenceModel,
-    ConvolutionalSequenceModel,
-    Transformer,
-    IPNet,
-    SeFT,
-    LatentODE,
-    RNNVAE,
-]
-
-_MODULES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, *_MODELS]
+_MODULES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
+_MODULES += (entry.model for entry in WHOLE_MODELS.values())
 
 CLASSES: Registry[type[nn.Module]] = Registry(
     "class of modules", {module.__name__: module for module in _MODULES}

@@ -18,7 +18,7 @@ def test_a_missing_value_is_neither_a_mean_nor_an_error(name):
     X, t = rng.normal(size=(4, 3, 2)), rng.exponential(size=(4, 3)).cumsum(1)
     X[1, 1, 0] = np.nan
     backend = "reference" if name in MODELS else "auto"
-    settings = {**SMALL, "hidden_size": 4, "epochs": 1, "model": name, "dtype": "float64"}
+    settings = {**SMALL, "hidden_size": 8, "epochs": 1, "model": name, "dtype": "float64"}
     fitted = SequenceClassifier(**{**settings, "backend": backend}).fit(X, [0, 1, 0, 1], t=t)
     found = fitted.predict_proba(X, t=t)
     assert np.isfinite(found).all()

@@ -216,6 +216,12 @@ def _compiled(call: KernelCall, batch_size: int) -> StepEngine | None:
         return None
     if isinstance(cell, LTCCell) and cell.solver == "fused":
         return LTCEngine(cell, batch_size)  # knows which synapses there are
+    for (
+        part
+    ) in cell.modules():  # what a parametrisation computes may have another shape, and spread
+        look = getattr(part, "tensors", None)
+        if callable(look):
+            look()
     try:
         return RecordedEngine(cell, batch_size)
     except CannotRecordError:
