@@ -42,7 +42,15 @@ from tauflow.cells.catalog import CELLS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.export import describe, rebuild
 from tauflow.export.describe import CLASSES
-from tauflow.models import RNNVAE, ConvolutionalSequenceModel, IPNet, LatentODE, SeFT, Transformer
+from tauflow.models import (
+    MTAN,
+    RNNVAE,
+    ConvolutionalSequenceModel,
+    IPNet,
+    LatentODE,
+    SeFT,
+    Transformer,
+)
 from tauflow.sequence import RNN, SEQUENCE_MODULES
 from tauflow.wirings.explicit import ExplicitWiring
 
@@ -117,6 +125,7 @@ MODULES = [
     Transformer(3, 8, heads=2, return_sequences=False),
     IPNet(3, 4, reference_points=5, horizon=4.0, channel_means=(0.1, -0.2, 0.3)),
     SeFT(3, 4, phi_size=6, longest=5.0),
+    MTAN(3, 4, units=5, embedding_size=4, heads=2, reference_points=6, horizon=2.0, g_layers=1),
     LatentODE(3, 4, encoder_size=5, gru_units=3, encoder_steps=7, rtol=1e-2, layers=0, classes=2),
     LatentODE(3, 4, encoder="rnn", method="bosh3", samples=2, bound="batch", kl_wait=0),
     RNNVAE(3, 4, units=6, classes=1, per_step=True, objective="classification", kl_rate=0.5),
