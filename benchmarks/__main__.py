@@ -7,8 +7,8 @@ from importlib import import_module
 from .bare import stand_in
 
 COMMANDS = (
-    *("cpu", "gpu", "growth", "long", "records", "table", "trees", "zoo"),
-    *("fixed-points", "deploy", "frozen-kernels"),
+    *("cpu", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
+    *("zoo", "fixed-points", "deploy", "frozen-kernels"),
 )
 
 stand_in()
