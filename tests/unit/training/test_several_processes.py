@@ -68,7 +68,9 @@ def test_loss_curves_are_those_of_one_process(folder):
         assert found[-1]["step"] == 15 * 7
         for score in ("train_loss", "valid", "test"):
             ours, theirs = numbers(found, score), numbers(expected["history"], score)
-            assert ours == pytest.approx(theirs, abs=1e-5)
+            # A CfC makes 3e-6 of its sums' rounding in 105 steps; 1e-5 is what is promised.
+            bound = {"abs": 1e-5} if name == "cfc" else {"rel": 1e-5, "abs": 1e-6}
+            assert ours == pytest.approx(theirs, **bound)
 
 
 def test_accumulated_steps_and_averaged_weights_are_those_of_one_process(folder):
