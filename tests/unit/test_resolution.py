@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tauflow.resolution import clearly_fine, float_type, lost_gap, spacing
@@ -28,6 +28,7 @@ def test_the_spacing_is_that_of_the_type(dtype, number):
     assert spacing(dtype, float(value)) == float(above.double() - value.double())
 
 
+@example(start=6.875, scale=0.0, jitter=0.05, seed=0)
 @given(
     start=st.floats(0, 9.5),
     scale=st.floats(-3, 3),
@@ -35,13 +36,18 @@ def test_the_spacing_is_that_of_the_type(dtype, number):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_gaps_that_rounding_changes_are_refused_and_others_are_not(start, scale, jitter, seed):
-    """Held against the exact times, which the function does not see."""
+    """Held against the exact times, which the function does not see.
+
+    Whole numbers where the type has halves are taken for exact: that rounding made them whole by
+    chance, all fifty, cannot be told from them.
+    """
     chance = torch.Generator().manual_seed(seed)
     shares = 1 + jitter * (2 * torch.rand(50, generator=chance, dtype=DOUBLE) - 1)
     exact = 10**start + (10**scale * shares).cumsum(0)
     rounded = exact.float().double()
     error = float(((rounded.diff() - exact.diff()).abs() / exact.diff()).median())
-    if error > 0.02:
+    whole = bool((rounded == rounded.round()).all())
+    if error > 0.02 and not (whole and spacing(SINGLE, float(rounded.max())) <= 0.5):
         assert lost(exact) == 0
     if error < 0.001:
         assert lost(exact) is None
