@@ -132,6 +132,19 @@ def test_published_numbers(experiment, row, mean, std):
     assert (number.mean, number.std) == (mean, std)
 
 
+def test_hourly_power_is_trained_as_published_power_and_has_no_published_number():
+    ltc = load_experiment("ltc-table-3")
+    published = [row for row in ltc.rows if row.part.name == "power"]
+    assert len(published) == 5
+    for row in published:
+        hourly = ltc.row(f"{row.name}-hourly")
+        assert (hourly.part.dataset, hourly.part.options) == ("power-hourly", {})
+        assert (hourly.published.mean, hourly.published.absent) == (None, "not in the paper")
+        assert "Not the published data" in hourly.note
+        same = ("title", "loss", "metric", "model", "recipe", "search", "accept")
+        assert [getattr(hourly, name) for name in same] == [getattr(row, name) for name in same]
+
+
 def test_published_numbers_lie_where_their_metric_does():
     for name in TABLES:
         for row in load_experiment(name).rows:
