@@ -4,10 +4,13 @@ import torch
 
 from tauflow.cells import (
     CfCCell,
+    CTGRUCell,
     CTRNNCell,
     ElmanCell,
+    GNODECell,
     GRUCell,
     GRUDCell,
+    GRUODECell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
@@ -17,6 +20,7 @@ from tauflow.cells import (
     WiredCfCCell,
 )
 from tauflow.kernels import KERNELS, KernelCall, KernelSpec
+from tauflow.kernels.recorded import run_recorded
 from tauflow.wirings import AbstractWiring, AutoNCP, RandomSparse
 
 GATED = [{}, {"append_dt": True}]
@@ -97,8 +101,13 @@ def serves(spec: KernelSpec, options: dict[str, object]) -> bool:
 ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 """The kernels that run where the tests run; those for GPUs have tests of their own."""
 
+RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_recorded]
+"""The recorded steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
+
+_SOME = {CTGRUCell, GNODECell, GRUODECell}
 ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
-"""Every such kernel with each of its variants."""
+ROWS += [(spec, {}) for spec in RECORDED if spec.cell in _SOME]
+"""Every such kernel with each of its variants, and some recorded steps."""
 
 
 def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
@@ -110,7 +119,7 @@ def name_of(row: tuple[KernelSpec, dict[str, object]]) -> str:
 
 def takes_masks(spec: KernelSpec) -> bool:
     """Whether a kernel serves masked calls."""
-    return VARIANTS[spec.cell] is not GATED
+    return VARIANTS.get(spec.cell) is not GATED
 
 
 def takes_double(spec: KernelSpec) -> bool:

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map_only
 import tauflow
 from tauflow.errors import ShapeError
 from tauflow.kernels.engine import run as engine
-from tauflow.kernels.synapses.layout import layout_from, layout_of
+from tauflow.kernels.synapses import layout_from, layout_of
 
 MODULES = {
     "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
@@ -31,6 +32,7 @@ from .closed_form.programs import (
     triton_limits,
     triton_stepped_limits,
 )
+from .engine.needs import guarded, unchanged
 from .engine.program import KernelCall, KernelSpec, Run
 from .flow.programs import (
     ct_rnn_limits,
@@ -40,7 +42,6 @@ from .flow.programs import (
     triton_flow_limits,
 )
 from .flow.triton_program import run_triton_flow
-from .guard import guarded, unchanged
 from .native import (
     decay_limits,
     gated_limits,
@@ -51,6 +52,7 @@ from .native import (
     run_lstm,
     run_unmasked_gru_d,
 )
+from .recorded import is_worth_recording, recorded_limits, run_recorded
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 
 
@@ -60,7 +62,7 @@ def _triton(
     return KernelSpec(cell, "triton", why_not, run, rtol=1e-5, atol=1e-5, device="cuda")
 
 
-_ROWS = (
+_ITS_OWN = (
     KernelSpec(LSTMCell, "torch", lstm_limits, run_lstm, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUCell, "torch", gated_limits, run_gru, rtol=1e-5, atol=1e-6),
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
@@ -84,8 +86,24 @@ _ROWS = (
     KernelSpec(WiredCfCCell, "torch", torch_limits, run_torch_wired, rtol=1e-5, atol=1e-5),
 )
 
+_RECORDED = tuple(
+    KernelSpec(
+        cell,
+        "numba",
+        recorded_limits,
+        run_recorded,
+        rtol=1e-5,
+        atol=1e-5,
+        device="cpu",
+        worth=is_worth_recording,
+    )
+    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+    if cell is not LTCCell  # whose own loops are faster, whatever the size
+)
+
 KERNELS: tuple[KernelSpec, ...] = tuple(
-    replace(row, why_not=unchanged(row.why_not), run=guarded(row.run, row.backend)) for row in _ROWS
+    replace(row, why_not=unchanged(row.why_not), run=guarded(row.run, row.backend))
+    for row in (*_RECORDED, *_ITS_OWN)
 )
 """All rows; each looks at its calls before it serves them."""
 
@@ -109,9 +127,9 @@ def may_serve(backend: str, name: str) -> bool:
 def pick(call: KernelCall, backend: str) -> KernelSpec | None:
     """Return the row that serves the call, or ``None`` for the reference loop.
 
-    ``"auto"`` takes the first row for the call's device without an objection; of one backend only,
-    or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow was imported. A
-    backend asked for by the argument is never swapped for another.
+    ``"auto"`` takes the first row for the call's device that is worth it and has no objection; of
+    one backend only, or none, if the environment variable ``TAUFLOW_BACKEND`` named it when tauflow
+    was imported. A backend asked for by the argument is never swapped for another.
 
     Args:
         call: the run at hand.
@@ -129,14 +147,14 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
             for row in rows
             if row.device in (None, call.x.device.type) and may_serve("auto", row.backend)
         ]
-        return next((row for row in fits if row.why_not(call) is None), None)
+        return next((row for row in fits if row.worth(call) and row.why_not(call) is None), None)
     reasons = []
-    for row in rows:
-        if row.backend == backend:
-            reason = row.why_not(call)
-            if reason is None:
-                return row
-            reasons.append(reason)
+    named = [row for row in rows if row.backend == backend]
+    for row in sorted(named, key=lambda row: not row.worth(call)):
+        reason = row.why_not(call)
+        if reason is None:
+            return row
+        reasons.append(reason)
     why = "; ".join(reasons) or f"it has no kernel for {type(call.cell).__name__}"
     raise BackendError(
         f"backend {backend!r} cannot serve this call: {why}. "

@@ -1,17 +1,16 @@
 """Run a cell over sequences: a fused kernel where one serves, else the reference loop."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tauflow.cells.base import AbstractCell, AbstractHoistedCell, AbstractPureCell
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.split import split_step
 from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
+from tauflow.kernels.engine.needs import check_own, run_picked
 from tauflow.kernels.engine.program import under_transform
-from tauflow.kernels.guard import check_own, run_picked
 
 
 def unroll(
@@ -77,9 +76,11 @@ def reference_loop(
     """
     check_own(call)
     h, states = call.h, []
-    advance = _advance(call)
+    parts, advance, _ = split_step(call.cell, call.x, call.dt, call.observed)
+    # unbind, for the gradient of an index would be a full-sized tensor for every step
+    columns = [part.unbind(1) for part in parts]
     for step in range(call.x.shape[1]):
-        after = advance(h, step)
+        after = advance(h, *(column[step] for column in columns))
         if after.shape != h.shape:
             raise shape_error(
                 f"{type(call.cell).__name__}.step",
@@ -91,44 +92,3 @@ def reference_loop(
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
     return call.cell.readout(torch.stack(states, dim=1)), h
-
-
-def _advance(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
-    """Return the step; what the state does not touch is computed for all steps at once.
-
-    A step that a user wrote, for a class or for one cell, is called as it is.
-    """
-    cell = call.cell
-    if "step" not in vars(cell):
-        if type(cell).step is AbstractPureCell.step:
-            return _advance_pure(call)
-        if type(cell).step is AbstractHoistedCell.step:
-            return _advance_hoisted(call)
-
-    def advance(h: Tensor, step: int) -> Tensor:
-        features = () if call.observed is None else (call.observed[:, step],)
-        return cell.step(call.x[:, step], h, call.dt[:, step], *features)
-
-    return advance
-
-
-def _advance_pure(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
-    cell = call.cell
-    assert isinstance(cell, AbstractPureCell)
-    form, tensors = cell.as_form(), cell.tensors()
-    x, dt = (part.unbind(1) for part in cell.hoist(form, call.x, call.dt, *tensors))
-    return lambda h, step: cell.advance(form, h, (x[step], dt[step]), *tensors)
-
-
-def _advance_hoisted(call: KernelCall) -> Callable[[Tensor, int], Tensor]:
-    cell = call.cell
-    assert isinstance(cell, AbstractHoistedCell)
-    features = () if call.observed is None else (call.observed,)
-    hoisted = cell.hoist(call.x, call.dt, *features)
-    # unbind, for the gradient of an index would be a full-sized tensor for every step
-    per_step = [tensor.unbind(1) for tensor in hoisted.per_step]
-
-    def advance(h: Tensor, step: int) -> Tensor:
-        return cell.advance(h, *(tensor[step] for tensor in per_step), *hoisted.fixed)
-
-    return advance

@@ -9,16 +9,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-(COPY, ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, LESS, LESS_EQUAL, EQUAL) = range(10)
-(WHERE, LERP, ADD_PRODUCT) = range(10, 13)
-(TANH, SIGMOID, EXP, RELU, SOFTPLUS, ABS, SQRT, FLOOR, ROUND, SIGN) = range(13, 23)
-(LOG, EXPM1, SIN, COS, GELU) = range(23, 28)
-(SUM_ROWS, SUM_EACH, MAX_EACH, PRODUCT) = range(28, 32)
+(COPY, ADD, SUB, MUL, DIV, TANH_BACK, SIGMOID_BACK) = range(7)
+(MAXIMUM, MINIMUM, LESS, LESS_EQUAL, EQUAL) = range(7, 12)
+(WHERE, LERP, ADD_PRODUCT) = range(12, 15)
+(TANH, SIGMOID, EXP, RELU, SOFTPLUS, ABS, SQRT, FLOOR, ROUND, SIGN) = range(15, 25)
+(LOG, EXPM1, SIN, COS, GELU) = range(25, 30)
+(SUM_ROWS, SUM_EACH, MAX_EACH, PRODUCT) = range(30, 34)
 
-CODE, OUTER, INNER, TERMS, TERM_STRIDE, OUT, A, B, C = 0, 1, 2, 3, 4, 5, 8, 11, 14
+CODE, OUTER, INNER, TERMS, TERM_STRIDE, OUT, A, B, C, REPEATS = 0, 1, 2, 3, 4, 5, 9, 13, 17, 21
 """Columns of a tape. From ``OUT``, ``A``, ``B`` and ``C`` on stand where an operand begins, and its
-steps from row to row and, for copies, from entry to entry."""
-COLUMNS = 17
+steps from row to row, for copies from entry to entry, and from one repetition to the next. The term
+stride of a product says that ``A`` is stored transposed."""
+COLUMNS = 22
 
 _ALIGNMENT = 16  # floats in the widest vector
 _UNROLLED = 64  # instructions that one operation may take
@@ -53,6 +55,24 @@ class Place(NamedTuple):
         return all(n == 1 or own == step for n, own, step in steps)
 
 
+class Fetch(NamedTuple):
+    """Entries of an outside tensor, copied into a region before the first step.
+
+    Args:
+        number: of the tensor.
+        shape: of the entries.
+        strides: of the entries in the tensor's memory.
+        offset: from the tensor's first entry.
+        region: that receives them one after the other.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    region: int
+
+
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of numbers one after the other."""
     strides = [1]
@@ -73,7 +93,17 @@ def _merged(shape: Sequence[int], places: Sequence[Place]) -> list[tuple[int, tu
         else:
             axes.append((n, steps))
     none = (1, (0,) * len(places))
-    return [none] * (2 - len(axes)) + axes
+    return [none] * (3 - len(axes)) + axes
+
+
+def _is_dense(place: Place) -> bool:
+    """Whether the numbers fill their memory, in whatever order of axes."""
+    filled = 1
+    for step, n in sorted(zip(place.strides, place.shape, strict=True)):
+        if n != 1 and step != filled:
+            return False
+        filled *= n
+    return True
 
 
 class Tape:
@@ -83,6 +113,7 @@ class Tape:
         self.instructions: list[tuple[list[int], list[int]]] = []  # numbers; regions of operands
         self.sizes: list[int] = []
         self.constants: dict[int, Array] = {}
+        self.fetches: list[Fetch] = []
         self._known: dict[Any, Place] = {}
 
     def region(self, size: int) -> int:
@@ -131,27 +162,30 @@ class Tape:
                 for place, step in zip(read, inner, strict=True)
             )
             axes = _merged(out.shape, (out, *read))
-        outer = axes[:-2]
+        outer = axes[:-3]
         count = math.prod(n for n, _ in outer)
         if count > _UNROLLED:
             raise CannotRecordError("an operation has too many axes")
-        (rows, row_steps), (n, steps) = axes[-2:]
+        (repeats, repeated), (rows, row_steps), (n, steps) = axes[-3:]
         for index in np.ndindex(*(n for n, _ in outer)):
             numbers = [code, rows, n, 0, 0]
             for at, place in enumerate((out, *read)):
                 begin = place.offset + sum(
                     i * axis[1][at] for i, axis in zip(index, outer, strict=True)
                 )
-                numbers += [begin, row_steps[at], steps[at]]
-            self._add(numbers, [place.region for place in (out, *read)])
+                numbers += [begin, row_steps[at], steps[at], repeated[at]]
+            self._add(numbers, [place.region for place in (out, *read)], repeats)
 
     def reduce(self, code: int, place: Place, dims: Sequence[int], out: Place) -> None:
         """Add the instructions of a sum, or a largest entry, over axes; ``out`` keeps them."""
-        dims = [d % len(place.shape) for d in dims]
+        dims = sorted(d % len(place.shape) for d in dims)
+        while len([d for d in dims if place.shape[d] != 1]) > 1:
+            first, *dims = dims
+            shape = [1 if d == first else n for d, n in enumerate(place.shape)]
+            self.reduce(code, place, [first], part := self.new(shape))
+            place = part
         kept = [d for d in range(len(place.shape)) if d not in dims]
         terms = [(place.shape[d], place.strides[d]) for d in dims if place.shape[d] != 1]
-        if len(terms) > 1:
-            raise CannotRecordError("a sum goes over two axes")
         count, step = terms[0] if terms else (1, 0)
 
         def without(whole: Place) -> Place:
@@ -165,39 +199,93 @@ class Tape:
 
         to, of = without(out), without(place)
         axes = _merged(to.shape, (to, of))
-        if len(axes) > 2:
+        if len(axes) > 3 or axes[0][0] > 1:
             raise CannotRecordError("a sum has too many axes")
-        (rows, row_steps), (n, steps) = axes
+        _, (rows, row_steps), (n, steps) = axes
         if n > 1 and steps[0] != 1:
             raise CannotRecordError("a sum is not written in a row")
         if code == SUM_EACH and n > 1 and steps[1] == 1:
             code = SUM_ROWS
         numbers = [code, rows, n, count, step]
-        numbers += [to.offset, row_steps[0], steps[0], of.offset, row_steps[1], steps[1]]
+        numbers += [to.offset, row_steps[0], steps[0], 0, of.offset, row_steps[1], steps[1], 0]
         self._add(numbers, [to.region, of.region])
 
-    def multiply(self, a: Place, b: Place, bias: Place) -> Place:
-        """Add a product of matrices and a sum."""
+    def multiply(self, a: Place, b: Place, bias: Place | None = None) -> Place:
+        """Add a product of matrices, and a sum."""
         rows, terms = a.shape
         n = b.shape[1]
         out = self.new((rows, n))
+        if bias is None:
+            bias = self.constant(np.zeros(n))
         bias = bias.expanded((rows, n))
         b = self.laid_out(b)
-        in_rows = a.strides[1] == 1 and (rows == 1 or a.strides[0] >= terms)
-        a = a if in_rows else self.laid_out(a)
+        across, down = a.strides
+        transposed = False
+        if (across == 1 or rows == 1) and down >= rows and terms > 1 and down != 1:
+            transposed = True
+        elif not ((down == 1 or terms == 1) and (rows == 1 or across >= terms)):
+            a = self.laid_out(a)
+            across = a.strides[0]
+        step = down if transposed else across if rows > 1 else terms
         bias = bias if bias.strides[1] == 1 or n == 1 else self.laid_out(bias)
-        numbers = [PRODUCT, rows, n, terms, 0, 0, n, 1]
-        numbers += [a.offset, max(a.strides[0], terms), 1, b.offset, 0, 1]
-        numbers += [bias.offset, bias.strides[0], 1]
+        numbers = [PRODUCT, rows, n, terms, int(transposed), 0, n, 1, 0]
+        numbers += [a.offset, step, 1, 0, b.offset, 0, 1, 0]
+        numbers += [bias.offset, bias.strides[0], 1, 0]
         self._add(numbers, [out.region, a.region, b.region, bias.region])
         return out
+
+    def fetched(self, number: int, place: Place) -> Place:
+        """Return where entries of an outside tensor stand, one after the other.
+
+        Args:
+            number: of the tensor.
+            place: of the entries in it.
+        """
+        spread = tuple(s == 0 for s in place.strides)
+        shape = tuple(1 if once else n for n, once in zip(place.shape, spread, strict=True))
+        key = number, place.offset, shape, place.strides
+        if key not in self._known:
+            self._known[key] = made = self.new(shape)
+            self.fetches.append(Fetch(number, shape, place.strides, place.offset, made.region))
+        return self._known[key].expanded(place.shape)
+
+    def accumulated(self, part: Place) -> Place:
+        """Return where a part is added to what the steps before left there."""
+        if part.offset or not _is_dense(part) or math.prod(part.shape) != self.sizes[part.region]:
+            part = self.laid_out(part)
+        size = math.prod(part.shape)
+        total = Place(self.region(size), 0, part.shape, part.strides)
+        found = self._product_of(part)
+        if found is None:
+            flat = Place(total.region, 0, (size,), (1,))
+            self.write(ADD, flat, flat, flat._replace(region=part.region))
+        else:
+            numbers, regions = self.instructions[found]
+            numbers[C : C + 4] = numbers[OUT : OUT + 4]
+            regions[0] = regions[3] = total.region
+        return total
+
+    def _product_of(self, part: Place) -> int | None:
+        """Return which product without a bias wrote a part, if nothing else reads it."""
+        found = None
+        for i, (numbers, (out, *read)) in enumerate(self.instructions):
+            if part.region in read:
+                return None
+            if out == part.region:
+                if found is not None or numbers[CODE] != PRODUCT:
+                    return None
+                if np.any(self.constants.get(read[-1], np.ones(1))):
+                    return None
+                found = i
+        return found
 
     def copy(self, out: Place, place: Place) -> None:
         """Add a copy, of whatever steps."""
         self.write(COPY, out, place.expanded(out.shape))
 
-    def _add(self, numbers: list[int], regions: list[int]) -> None:
+    def _add(self, numbers: list[int], regions: list[int], repeats: int = 1) -> None:
         numbers += [0] * (COLUMNS - len(numbers))
+        numbers[REPEATS] = repeats
         self.instructions.append((numbers, regions))
 
     def assembled(self, kept: Sequence[int]) -> tuple[Array, Array, list[int]]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tauflow.cells import LTCCell
-from tauflow.kernels.synapses.layout import LANES, layout_of
+from tauflow.kernels.synapses import LANES, layout_of
 from tauflow.wirings import AutoNCP, RandomSparse
 
 

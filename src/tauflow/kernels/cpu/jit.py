@@ -200,3 +200,32 @@ def matmul(blas, left, right, out, columns, inner, transposed, accumulate):
         out.ctypes.data,
         out.shape[1],
     )
+
+
+@inlined
+def matmul_transposed(blas, left, step, right, out):
+    """Add ``left.T @ right`` to ``out``.
+
+    Args:
+        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`.
+        left: entries of a matrix of as many rows as ``right``, ``step`` apart, in a row.
+        step: from row to row.
+        right: (K, N).
+        out: (M, N).
+    """
+    _sgemm(
+        blas.sgemm,
+        _AS_STORED,
+        _TRANSPOSED,
+        right.shape[1],
+        out.shape[0],
+        right.shape[0],
+        f4(1.0),
+        right.ctypes.data,
+        right.shape[1],
+        left.ctypes.data,
+        step,
+        f4(1.0),
+        out.ctypes.data,
+        out.shape[1],
+    )

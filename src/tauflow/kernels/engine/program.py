@@ -71,6 +71,8 @@ class KernelSpec:
         rtol: relative tolerance of the parity test, on values and on every gradient.
         atol: absolute tolerance of the parity test, in units of a tensor's largest entry.
         device: kind of device that ``backend="auto"`` chooses it on; ``None`` for any.
+        worth: whether it is faster than the rows below it for a call; ``backend="auto"`` takes it
+            for no other.
     """
 
     cell: type[AbstractCell]
@@ -80,6 +82,7 @@ class KernelSpec:
     rtol: float
     atol: float
     device: str | None = None
+    worth: Callable[[KernelCall], bool] = lambda call: True
 
 
 Inputs = Sequence[Tensor]

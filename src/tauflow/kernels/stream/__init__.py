@@ -15,12 +15,11 @@ from tauflow.cells.base import AbstractCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.kernels.catalog import may_serve, pick
 from tauflow.kernels.cpu.binding import find_blas, loops_of
-from tauflow.kernels.engine.needs import NUMBA
+from tauflow.kernels.engine.needs import NUMBA, changed, check_own, is_own
 from tauflow.kernels.engine.program import KernelCall
-from tauflow.kernels.guard import changed, check_own, is_own
-from tauflow.kernels.synapses.layout import layout_of
+from tauflow.kernels.synapses import layout_of
 from tauflow.kernels.synapses.programs import forward_side, method_of
-from tauflow.tapes.rules import record
+from tauflow.tapes.record import record
 from tauflow.tapes.tape import CannotRecordError
 
 _FEW_ROWS = 4
@@ -118,7 +117,7 @@ class RecordedEngine:
     """A cell whose step is on a tape."""
 
     def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        self._run = loops_of("stream.numba_steps").run_tape
+        self._run = loops_of("stream.numba_machine").run_tape
         self._cell, self._batch_size = cell, batch_size
         self._tapes: dict[bool, _Tape] = {}
         self._now = self._tapes[False] = self._recorded(observed=False)

@@ -25,10 +25,9 @@ the caller applies: -w, -w sigma, 1 and w.
 
 import numpy as np
 
+from tauflow.kernels import synapses as layout
 from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inlined
 from tauflow.kernels.cpu.math import sigmoid2
-
-from .layout import LANES
 
 _ZERO = f4(0.0)
 _NAN = f4(np.nan)
@@ -110,7 +109,7 @@ def _add_in_place(u, drives, totals, position, drive, conductance):
 @inlined
 def _vectors(rows, size):
     """Return zeros, (rows, at least ``size``), in whole vectors."""
-    return np.zeros((rows, (size + LANES - 1) // LANES * LANES), np.float32)
+    return np.zeros((rows, (size + layout.LANES - 1) // layout.LANES * layout.LANES), np.float32)
 
 
 @inlined

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.ltc import LTCCell, LTCForm
+from tauflow.kernels import synapses as layout
 from tauflow.kernels.cpu.binding import (
     announce,
     array_or_empty,
@@ -38,8 +39,6 @@ from tauflow.kernels.engine.workspace import new_for
 from tauflow.kernels.gpu.plan import batch_tile
 from tauflow.solvers import TABLEAUS
 
-from . import layout
-from .layout import Layout, from_order, in_order, layout_from, layout_of
 from .triton_plan import (
     LOG2E,
     StepPlan,
@@ -67,7 +66,7 @@ def run_ltc(call: KernelCall) -> tuple[Tensor, Tensor]:
         tensors = *tensors, cell.synapses_x, cell.synapses
         states, last = run(IN_LOOPS, form, call.mask, u, call.h, gap, *tensors)
         return cell.readout(states), last
-    program = NumbaLTC(layout_of(cell, "synapses_x"), layout_of(cell, "synapses"))
+    program = NumbaLTC(layout.layout_of(cell, "synapses_x"), layout.layout_of(cell, "synapses"))
     states, last = run(program, form, call.mask, u, call.h, gap, *tensors)
     y = cell.readout(states)
     # without a map it is a view of the states, which are kept, and the caller may change the result
@@ -79,9 +78,9 @@ _QUIET = np.errstate(all="ignore")
 
 
 @_QUIET
-def forward_side(weights: Tensor, order: Layout) -> layout.Side:
+def forward_side(weights: Tensor, order: layout.Layout) -> layout.Side:
     """Return weights (4, S, N) as the loop forward takes them."""
-    sigma, mu, w, E = as_array(in_order(weights.detach(), order.forward_index))
+    sigma, mu, w, E = as_array(layout.in_order(weights.detach(), order.forward_index))
     return layout.Side(_packed((sigma * _LOG2E, mu, w, w * E)), *order.forward)
 
 
@@ -145,11 +144,11 @@ class NumbaLTC(OperatorLTC):
     name = "synapses/numba"
     reads_y = True
 
-    def __init__(self, *layouts: Layout) -> None:
+    def __init__(self, *layouts: layout.Layout) -> None:
         self._layouts = layouts
 
-    def _orders(self, inputs: Inputs) -> tuple[Layout, ...]:
-        return self._layouts or tuple(map(layout_from, inputs[-2:]))
+    def _orders(self, inputs: Inputs) -> tuple[layout.Layout, ...]:
+        return self._layouts or tuple(map(layout.layout_from, inputs[-2:]))
 
     def allocate(self, form: LTCForm, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
@@ -232,18 +231,18 @@ def _samples(form: LTCForm, mask: Tensor | None, inputs: Inputs) -> layout.Sampl
 
 
 @_QUIET
-def _backward_side(weights: Tensor, order: Layout) -> layout.Side:
-    sigma, mu, w, E = as_array(in_order(weights, order.backward_index))
+def _backward_side(weights: Tensor, order: layout.Layout) -> layout.Side:
+    sigma, mu, w, E = as_array(layout.in_order(weights, order.backward_index))
     return layout.Side(_packed((sigma * _LOG2E, mu, w * sigma, E)), *order.backward)
 
 
 @_QUIET
-def _summed(sums: Any, weights: Tensor, order: Layout) -> Tensor:
+def _summed(sums: Any, weights: Tensor, order: layout.Layout) -> Tensor:
     """Add the gradients of all slices up, and apply the factors that the loops leave out."""
-    sigma, _, w, _ = as_array(in_order(weights, order.backward_index))
+    sigma, _, w, _ = as_array(layout.in_order(weights, order.backward_index))
     to_sigma, to_mu, to_w, to_E = sums.sum(0)
     found = _packed((-w * to_sigma, -w * sigma * to_mu, to_w, w * to_E))
-    return from_order(torch.from_numpy(found), order.backward_index, weights)
+    return layout.from_order(torch.from_numpy(found), order.backward_index, weights)
 
 
 IN_LOOPS = OPERATORS[NumbaLTC.name] = NumbaLTC()

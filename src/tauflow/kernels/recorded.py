@@ -1,0 +1,370 @@
+"""Whole sequences of any cell: its own step, recorded once, in a compiled loop.
+
+Torch's operations are watched while the cell takes a step. What they do to the state becomes a tape
+of instructions for as many rows as a thread has, and so does the way back that autograd takes
+through them. Parameters, and what the cell makes of them alone, are read anew at every call, with
+their graphs, so that the tape need not know how they came about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_rnn import CTRNNCell
+from tauflow.cells.gated import LSTMCell
+from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
+from tauflow.cells.ltc_neuronal import NeuronalLTCCell
+from tauflow.cells.mixed_memory import MixedMemoryCell
+from tauflow.cells.ode_lstm import ODELSTMCell
+from tauflow.cells.split import Split, split_step
+from tauflow.cells.wired_cfc import WiredCfCCell
+from tauflow.errors import BackendError
+from tauflow.tapes import record as tapes
+from tauflow.tapes.graph import Graph, Prelude, likeness, watch
+from tauflow.tapes.tape import CannotRecordError
+
+from .cpu.binding import (
+    Blas,
+    announce,
+    as_array,
+    carried,
+    find_blas,
+    loops_of,
+    run_slices,
+    slice_count,
+    why_no_blas,
+    written,
+)
+from .engine.needs import NUMBA
+from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
+from .engine.run import run
+from .engine.torch_state import is_traced
+from .engine.workspace import empty
+
+_FEW_ROWS = 4  # for which a loop is faster than a call of the library
+_SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
+_FEW_STEPS = 8  # which take less time than to find a recording
+
+_HAVE_LOOPS = {
+    *(CfCCell, MixedMemoryCell, WiredCfCCell, LSTMCell, GRUDCell, UnmaskedGRUDCell),
+    *(CTRNNCell, ODELSTMCell, NeuronalLTCCell),
+}
+
+_recordings: WeakKeyDictionary[AbstractCell, dict[Any, "Recording | str"]] = WeakKeyDictionary()
+
+
+class Recording(NamedTuple):
+    """The step of a cell for a number of rows.
+
+    Args:
+        settings: of the cell.
+        graph: of the step.
+        like: what it met was like.
+        prelude: how to make that without taking the step, if it can be told.
+        forward: the step.
+        back: the way back, if gradients were wanted.
+        widths: of the parts of what steps read.
+    """
+
+    settings: list[Any]
+    graph: Graph
+    like: tuple[Any, ...]
+    prelude: Prelude | None
+    forward: tapes.Program
+    back: tapes.Program | None
+    widths: tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """A cell at a call: its recordings by number of rows."""
+
+    by_rows: dict[int, Recording]
+
+
+def recorded_limits(call: KernelCall) -> str | None:
+    """Return why the recorded step of a cell cannot serve a call."""
+    reason = NUMBA.why_not(replace(call, observed=None)) or why_no_blas()
+    if reason is None and is_traced():
+        reason = "a recorded step cannot be traced"
+    if reason is not None:
+        return reason
+    found = _recordings.setdefault(call.cell, {})
+    key = ("why", _rows(call)[0], torch.is_grad_enabled(), call.observed is None)
+    if key not in found:
+        try:
+            _prepare(call)
+            found[key] = ""
+        except CannotRecordError as error:
+            found[key] = f"its step cannot be recorded: {error}"
+    why = found[key]
+    assert isinstance(why, str)
+    return why or None
+
+
+def is_worth_recording(call: KernelCall) -> bool:
+    """Whether a recorded step is faster than the other ways that there are for a call.
+
+    Loops written for a cell keep more of what their way back needs, and are faster at it. Torch's
+    own take tens of microseconds for a step, its LSTM excepted.
+    """
+    B, T, _ = call.x.shape
+    if T < _FEW_STEPS:
+        return False
+    if type(call.cell) not in _HAVE_LOOPS:
+        return True
+    learns = torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
+    )
+    return not learns and B <= _SOME_ROWS
+
+
+def run_recorded(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run any cell by its own step, recorded.
+
+    Raises:
+        BackendError: the step does something today that it did not do before.
+    """
+    try:
+        form, inputs = _prepare(call)
+    except CannotRecordError as error:
+        raise BackendError(f"the step of {type(call.cell).__name__} {error}.") from error
+    y, last = run(PROGRAM, form, call.mask, *inputs)
+    return call.cell.readout(y), last
+
+
+def _rows(call: KernelCall) -> list[int]:
+    """Return how many sequences each slice has."""
+    count = call.x.shape[0]
+    slices = slice_count(count)
+    return [b - a for a, b in pairwise(count * i // slices for i in range(slices + 1))]
+
+
+def _prepare(call: KernelCall) -> tuple[Form, list[Tensor]]:
+    """Return the recordings of a call, and the inputs of a run."""
+    split = split_step(call.cell, call.x, call.dt, call.observed)
+    B, T = call.dt.shape[:2]
+    floats = [part.to(torch.float32) for part in split.parts]
+    steps = torch.cat([call.x.new_empty(B, T, 0), *floats], dim=-1)
+    by_rows: dict[int, Recording] = {}
+    met: list[Tensor] = []
+    for rows in sorted(set(_rows(call)), reverse=True):
+        by_rows[rows], found = _recording(call, split, rows)
+        met += found
+    return Form(by_rows), [steps, call.h, call.x.new_empty(B, T, 0), *met]
+
+
+def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, list[Tensor]]:
+    """Return the recording of a step, an earlier one if nothing has changed, and what it met."""
+    cell, learns = call.cell, torch.is_grad_enabled()
+    settings = _settings(cell)
+    shapes = tuple((part.shape[2], learns and part.requires_grad) for part in split.parts)
+    key = rows, shapes, learns and call.h.requires_grad, learns
+    held = _recordings.setdefault(cell, {})
+    known = held.get(key)
+    if isinstance(known, Recording) and known.settings == settings and known.prelude is not None:
+        met = known.prelude.run(cell, split.fixed)
+        if likeness(met) == known.like:
+            return known, met
+    given = [call.h[:rows].detach().clone()]
+    given += [part[:rows, 0].detach().clone() for part in split.parts]
+    graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
+    like = likeness(met)
+    if isinstance(known, Recording) and known.graph == graph and known.like == like:
+        held[key] = known = known._replace(settings=settings, prelude=prelude)
+        return known, met
+    wants = [True, *(wants for _, wants in shapes), *(learns and one.requires_grad for one in met)]
+    keeps = learns and (any(wants[1:]) or call.h.requires_grad)
+    held[key] = made = Recording(
+        settings,
+        graph,
+        like,
+        prelude,
+        tapes.record_forward(graph, given, met),
+        tapes.record_back(graph, given, met, wants) if keeps else None,
+        tuple(width for width, _ in shapes),
+    )
+    return made, met
+
+
+def _settings(cell: AbstractCell) -> list[Any]:
+    """Return what is set on a cell and its parts, to see whether something was set anew."""
+    return [
+        value if isinstance(value, _PLAIN) else id(value)
+        for part in cell.modules()
+        for name, value in vars(part).items()
+        if not name.startswith("_")
+    ]
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@cache
+def _loops() -> Any:
+    """Import the compiled machine, which takes seconds where it has to be compiled."""
+    loops = loops_of("stream.numba_machine")
+    announce("machine's", loops.forward_tape, loops.backward_tape)
+    return loops
+
+
+class _Machine(NamedTuple):
+    """What the loops take: see ``forward_tape``."""
+
+    tapes: Any
+    floats: Any
+    places: Any
+    parts: Any
+
+
+class RecordedProgram(Program):
+    """Recorded steps. The tape is the states before every step and after the last."""
+
+    name = "recorded/numba"
+
+    @staticmethod
+    def advance(form: Form, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
+        """Take the steps of all slices by torch's operations, as they were recorded."""
+        after, first = [], 0
+        for rows, own in _dealt(form, len(h), met):
+            recording = form.by_rows[rows]
+            parts = step[0][first : first + rows].split(recording.widths, dim=1)
+            after.append(recording.graph.run([h[first : first + rows], *parts], own))
+            first += rows
+        return torch.cat(after)
+
+    def allocate(self, form: Form, inputs: Inputs, wants: Wants) -> Buffers:
+        """Return memory for what :meth:`forward` writes."""
+        h, (B, T, _) = inputs[STATE], inputs[X].shape
+        states = empty(T + 1 if wants else 1, B, h.shape[1])
+        return Buffers(h.new_empty(B, T, h.shape[1]), torch.empty_like(h), (states,))
+
+    def forward(
+        self, form: Form, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+    ) -> None:
+        """Run all steps."""
+        steps, h, _, *met = inputs
+        states = out.tape[0]
+        states[0] = h
+        machine, _ = _assembled(form, len(h), met, back=False)
+        run_slices(
+            _loops().forward_tape,
+            len(h),
+            _blas(form),
+            machine,
+            as_array(steps),
+            _valid(mask, len(h)),
+            written(states),
+            written(out.y),
+        )
+        out.last[...] = states[-1]
+
+    def backward(
+        self,
+        form: Form,
+        mask: Tensor | None,
+        inputs: Inputs,
+        tape: Sequence[Tensor],
+        pulls: Pulls,
+        wants: Wants,
+    ) -> Gradients:
+        """Return the gradients of the inputs."""
+        steps, h, _, *met = inputs
+        B, T, F = steps.shape
+        carry = carried(pulls.last, h)
+        to_steps = steps.new_empty(B, T if wants[X] else 0, F)
+        to_y = h.new_empty(B, 0, h.shape[1]) if pulls.y is None else pulls.y
+        machine, totals = _assembled(form, B, met, back=True)
+        run_slices(
+            _loops().backward_tape,
+            B,
+            _blas(form),
+            machine,
+            as_array(steps),
+            _valid(mask, B),
+            as_array(tape[0]),
+            (as_array(to_y), written(carry), written(to_steps)),
+        )
+        of_met = [sum(parts[1:], parts[0]) if parts else None for parts in totals]
+        return [to_steps if wants[X] else None, carry, None, *of_met]
+
+
+def _valid(mask: Tensor | None, rows: int) -> Any:
+    return np.empty((rows, 0), np.bool_) if mask is None else as_array(mask)
+
+
+def _blas(form: Form) -> Blas:
+    found = find_blas()
+    return Blas(0, 0) if found is None or max(form.by_rows) <= _FEW_ROWS else found
+
+
+def _dealt(form: Form, count: int, met: Sequence[Tensor]) -> list[tuple[int, Sequence[Tensor]]]:
+    """Return the rows of each slice, and what its steps met."""
+    slices = slice_count(count)
+    rows = [b - a for a, b in pairwise(count * i // slices for i in range(slices + 1))]
+    own, first = {}, 0
+    for number, recording in form.by_rows.items():
+        own[number] = met[first : first + len(recording.like)]
+        first += len(recording.like)
+    return [(number, own[number]) for number in rows]
+
+
+def _assembled(
+    form: Form, count: int, met: Sequence[Tensor], *, back: bool
+) -> tuple[_Machine, list[list[Tensor]]]:
+    """Return machines for all slices, their parameters fetched, and where totals will stand."""
+    programs = []
+    for rows, own in _dealt(form, count, met):
+        recording = form.by_rows[rows]
+        program = recording.back if back else recording.forward
+        assert program is not None
+        programs.append((recording, program, own))
+    ends = np.cumsum([0, *(len(program.floats) for _, program, _ in programs)])
+    floats = np.concatenate([program.floats for _, program, _ in programs])
+    memory = torch.from_numpy(floats)
+    places = np.zeros((len(programs), 6), np.int64)
+    parts = np.full((len(programs), len(programs[0][0].widths), 3), -1, np.int64)
+    totals: list[list[Tensor]] = [[] for _ in met]
+    line = 0
+    for i, (recording, program, own) in enumerate(programs):
+        begin = int(ends[i])
+        places[i] = line, line + len(program.instructions), begin, ends[i + 1], 0, program.pull
+        places[i, 4] = program.given[0]
+        line += len(program.instructions)
+        parts[i, :, 0], parts[i, :, 1] = program.given[1:], recording.widths
+        if back:
+            parts[i, :, 2] = program.pulled
+        for source in program.sources:
+            _fetch(own[source.number], source, memory[begin:])
+        offset = _offset(met, own)
+        for total in program.totals:
+            at = begin + total.start
+            totals[offset + total.number].append(memory.as_strided(total.shape, total.strides, at))
+    tapes_ = np.concatenate([program.instructions for _, program, _ in programs])
+    return _Machine(tapes_, floats, places, parts), totals
+
+
+def _offset(met: Sequence[Tensor], own: Sequence[Tensor]) -> int:
+    """Return where a slice's tensors begin among all."""
+    return next((i for i, one in enumerate(met) if own and one is own[0]), 0)
+
+
+def _fetch(tensor: Tensor, source: tapes.Source, memory: Tensor) -> None:
+    tensor = tensor.detach()
+    if not tapes.has_own_entries(tensor):
+        tensor = tensor.contiguous()
+    offset = tensor.storage_offset() + source.offset
+    values = tensor.as_strided(source.shape, source.strides, offset)
+    size = values.numel()
+    memory[source.start : source.start + size].view(source.shape).copy_(values)
+
+
+PROGRAM = RecordedProgram()

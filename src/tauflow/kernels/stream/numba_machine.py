@@ -1,0 +1,419 @@
+"""A machine for recorded steps: an instruction is a loop over contiguous floats.
+
+LLVM makes vectors of the loops. Telling instructions apart costs a few nanoseconds each, where an
+operation of torch costs microseconds.
+"""
+
+# mypy: ignore-errors
+
+import math
+
+import numpy as np
+
+from tauflow.kernels.cpu.binding import Blas
+from tauflow.kernels.cpu.jit import (
+    FAST_SUMS,
+    f4,
+    inlined,
+    kernel,
+    matmul,
+    matmul_transposed,
+    set_blas_threads,
+)
+from tauflow.kernels.cpu.math import copy, exp, normal_tail, sigmoid, tanh
+from tauflow.tapes import tape as c
+
+_ZERO, _ONE = f4(0.0), f4(1.0)
+
+
+@inlined
+def _binary(code, a, b, d, out):  # noqa: C901 - a switch, of which LLVM makes a jump
+    n = out.size
+    if code == c.ADD:
+        for j in range(n):
+            out[j] = a[j] + b[j]
+    elif code == c.SUB:
+        for j in range(n):
+            out[j] = a[j] - b[j]
+    elif code == c.MUL:
+        for j in range(n):
+            out[j] = a[j] * b[j]
+    elif code == c.DIV:
+        for j in range(n):
+            out[j] = a[j] / b[j]
+    elif code == c.TANH_BACK:
+        for j in range(n):
+            out[j] = a[j] * (_ONE - b[j] * b[j])
+    elif code == c.SIGMOID_BACK:
+        for j in range(n):
+            out[j] = a[j] * (_ONE - b[j]) * b[j]
+    elif code <= c.EQUAL:
+        _compared(code, a, b, out)
+    else:
+        _ternary(code, a, b, d, out)
+
+
+@inlined
+def _ternary(code, a, b, d, out):
+    n = out.size
+    if code == c.WHERE:
+        for j in range(n):
+            out[j] = b[j] if a[j] != _ZERO else d[j]
+    elif code == c.LERP:
+        for j in range(n):
+            out[j] = a[j] + d[j] * (b[j] - a[j])
+    else:
+        for j in range(n):
+            out[j] = a[j] + b[j] * d[j]
+
+
+@inlined
+def _compared(code, a, b, out):
+    for j in range(out.size):
+        x, y = a[j], b[j]
+        if code == c.MAXIMUM:  # NaN comes through, from either side
+            out[j] = x if x >= y or x != x else y
+        elif code == c.MINIMUM:
+            out[j] = x if x <= y or x != x else y
+        else:
+            holds = x < y if code == c.LESS else x <= y if code == c.LESS_EQUAL else x == y
+            out[j] = _ONE if holds else _ZERO
+
+
+@inlined
+def _unary(code, a, out):  # noqa: C901 - a switch, of which LLVM makes a jump
+    n = out.size
+    if code == c.TANH:
+        for j in range(n):
+            out[j] = tanh(a[j])
+    elif code == c.SIGMOID:
+        for j in range(n):
+            out[j] = sigmoid(a[j])
+    elif code == c.EXP:
+        for j in range(n):
+            out[j] = exp(a[j])
+    elif code == c.RELU:
+        for j in range(n):
+            out[j] = _ZERO if a[j] <= _ZERO else a[j]
+    elif code < c.GELU:
+        _rare(code, a, out)
+    else:
+        for j in range(n):
+            tail, _ = normal_tail(a[j])
+            out[j] = a[j] * (tail if a[j] < _ZERO else _ONE - tail)
+
+
+@inlined
+def _rare(code, a, out):  # noqa: C901 - as above
+    """Do what the C library does, one number at a time."""
+    for j in range(out.size):
+        z = a[j]
+        if code == c.SOFTPLUS:
+            out[j] = z if z > f4(20.0) else f4(math.log1p(math.exp(z)))
+        elif code == c.ABS:
+            out[j] = abs(z)
+        elif code == c.SQRT:
+            out[j] = np.sqrt(z)
+        elif code == c.FLOOR:
+            out[j] = np.floor(z)
+        elif code == c.ROUND:
+            out[j] = np.rint(z)
+        elif code == c.SIGN:
+            out[j] = np.sign(z)
+        elif code == c.LOG:
+            out[j] = f4(math.log(z)) if z > _ZERO else f4(np.log(z))
+        elif code == c.EXPM1:
+            out[j] = f4(math.expm1(z))
+        elif code == c.SIN:
+            out[j] = f4(math.sin(z))
+        else:
+            out[j] = f4(math.cos(z))
+
+
+@inlined(math=FAST_SUMS)
+def _product(a, weights, out):
+    """Add a row's product with a matrix to ``out``, eight rows of it at a time."""
+    K, M = weights.shape
+    for k in range(0, K - 7, 8):
+        w = weights[k : k + 8]
+        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+        a4, a5, a6, a7 = a[k + 4], a[k + 5], a[k + 6], a[k + 7]
+        for j in range(M):
+            left = (a0 * w[0, j] + a1 * w[1, j]) + (a2 * w[2, j] + a3 * w[3, j])
+            right = (a4 * w[4, j] + a5 * w[5, j]) + (a6 * w[6, j] + a7 * w[7, j])
+            out[j] += left + right
+    for k in range(K - K % 8, K):
+        a0, w0 = a[k], weights[k]
+        for j in range(M):
+            out[j] += a0 * w0[j]
+
+
+@inlined(math=FAST_SUMS)
+def _reduce(row, floats):
+    """Sum, or take the largest, over terms with a step between them."""
+    code, n = row[c.CODE], row[c.INNER]
+    terms, step = row[c.TERMS], row[c.TERM_STRIDE]
+    for r in range(row[c.OUTER]):
+        start = row[c.OUT] + r * row[c.OUT + 1]
+        out = floats[start : start + n]
+        at = row[c.A] + r * row[c.A + 1]
+        if code == c.SUM_ROWS:
+            for j in range(n):
+                out[j] = _ZERO
+            for k in range(terms):
+                a = floats[at + k * step : at + k * step + n]
+                for j in range(n):
+                    out[j] += a[j]
+        else:
+            for j in range(n):
+                first = at + j * row[c.A + 2]
+                total = floats[first]
+                for k in range(1, terms):
+                    a = floats[first + k * step]
+                    if code == c.SUM_EACH:
+                        total += a
+                    else:
+                        total = a if a > total or a != a else total
+                out[j] = total
+
+
+@inlined
+def _copy(row, floats):
+    n, to, of = row[c.INNER], row[c.OUT + 2], row[c.A + 2]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            if to == 1 and of == 1:
+                out, a = floats[start : start + n], floats[at : at + n]
+                for j in range(n):
+                    out[j] = a[j]
+            elif to == 1 and of == 0:
+                out, value = floats[start : start + n], floats[at]
+                for j in range(n):
+                    out[j] = value
+            else:
+                for j in range(n):
+                    floats[start + j * to] = floats[at + j * of]
+
+
+@inlined
+def _multiply(row, floats, blas):
+    """Write A B + C; of more than a few rows the library is faster."""
+    rows, n, terms, step = row[c.OUTER], row[c.INNER], row[c.TERMS], row[c.A + 1]
+    weights = floats[row[c.B] : row[c.B] + terms * n].reshape((terms, n))
+    if row[c.OUT] != row[c.C]:
+        for r in range(rows):
+            start = row[c.OUT] + r * n
+            bias = row[c.C] + r * row[c.C + 1]
+            out, b = floats[start : start + n], floats[bias : bias + n]
+            for j in range(n):
+                out[j] = b[j]
+    whole = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
+    if row[c.TERM_STRIDE] != 0:
+        a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
+        _multiply_transposed(a, step, weights, whole, blas)
+    elif blas.sgemm != 0:
+        a = floats[row[c.A] : row[c.A] + rows * step].reshape((rows, step))
+        matmul(blas, a, weights, whole, n, terms, False, True)
+    else:
+        for r in range(rows):
+            at = row[c.A] + r * step
+            _product(floats[at : at + terms], weights, whole[r])
+
+
+@inlined
+def _multiply_transposed(a, step, weights, out, blas):
+    """Add A^T B, of a matrix A whose rows are ``step`` apart."""
+    terms, rows = weights.shape[0], out.shape[0]
+    if blas.sgemm != 0:
+        matmul_transposed(blas, a, step, weights, out)
+        return
+    for k in range(terms):
+        w = weights[k]
+        for r in range(rows):
+            factor, to = a[k * step + r], out[r]
+            for j in range(w.size):
+                to[j] += factor * w[j]
+
+
+@inlined
+def _entries(row, floats):
+    """Do what goes entry by entry."""
+    code, n = row[c.CODE], row[c.INNER]
+    for q in range(row[c.REPEATS]):
+        for r in range(row[c.OUTER]):
+            start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+            out = floats[start : start + n]
+            at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+            a = floats[at : at + n]
+            if code >= c.TANH:
+                _unary(code, a, out)
+            else:
+                at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+                b = floats[at : at + n]
+                at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
+                _binary(code, a, b, floats[at : at + n], out)
+
+
+@inlined
+def _execute(tape, first, floats, blas):
+    """Follow the instructions of a tape once."""
+    for i in range(first, tape.shape[0]):
+        row = tape[i]
+        if row[c.CODE] == c.PRODUCT:
+            _multiply(row, floats, blas)
+        elif row[c.CODE] >= c.SUM_ROWS:
+            _reduce(row, floats)
+        elif row[c.CODE] == c.COPY:
+            _copy(row, floats)
+        else:
+            _entries(row, floats)
+
+
+@kernel(of=("../tapes",))
+def run_tape(x, dt, y, tape, floats):
+    """Take the steps of a recorded cell.
+
+    Args:
+        x: inputs, (T B, I).
+        dt: gaps, (T B,).
+        y: receives what the cell emits, (T B, M).
+        tape: (1 + instructions, COLUMNS): first the batch size, where input, gaps and outputs
+            are, and the addresses of a :class:`~tauflow.kernels.cpu.binding.Blas` or 0; then the
+            instructions.
+        floats: all numbers: constants, the state, and what the instructions write.
+    """
+    head = tape[0]
+    size, D, M = head[0], x.shape[1], y.shape[1]
+    blas = Blas(head[4], head[5])
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for t in range(x.shape[0] // size):
+        for b in range(size):
+            own = t * size + b
+            floats[head[2] + b] = dt[own]
+            start = head[1] + b * D
+            copy(x[own], floats[start : start + D])
+        _execute(tape, 1, floats, blas)
+        for b in range(size):
+            start = head[3] + b * M
+            copy(floats[start : start + M], y[t * size + b])
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
+
+
+@inlined
+def _load(parts, steps, t, low, size, floats):
+    """Put what steps read of time t where the instructions read it."""
+    column = 0
+    for p in range(parts.shape[0]):
+        at, width = parts[p, 0], parts[p, 1]
+        for b in range(size):
+            own = steps[low + b, t, column : column + width]
+            copy(own, floats[at + b * width : at + (b + 1) * width])
+        column += width
+
+
+@inlined
+def _own(machine, index):
+    """Return what a slice works with: instructions, memory, parts, and the places of its state."""
+    tapes, floats, places, parts = machine
+    own = places[index]
+    return tapes[own[0] : own[1]], floats[own[2] : own[3]], parts[index], own[4], own[5]
+
+
+@kernel(of=("../tapes",))
+def forward_tape(index, low, high, blas, machine, steps, valid, states, y):
+    """Take the steps of a slice of a batch.
+
+    Args:
+        index: of the slice.
+        low, high: its sequences.
+        blas: a :class:`~tauflow.kernels.cpu.binding.Blas`, of addresses 0 for a few rows.
+        machine: of all slices the instructions (K, COLUMNS), the memory (F,), for each slice where
+            both begin and end, and where in its memory the state does (slices, 6), and of each
+            part of ``steps`` where it begins, and its width (slices, P, 3).
+        steps: what steps read, (B, T, F).
+        valid: (B, T) bool, or (B, 0).
+        states: (T + 1, B, S), the first given, the others written; or (1, B, S), overwritten.
+        y: (B, T, S), receives the states after every step.
+    """
+    tape, floats, parts, h_at, _ = _own(machine, index)
+    size, S, keeps = high - low, y.shape[2], states.shape[0] > 1
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for b in range(size):
+        copy(states[0, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+    for t in range(steps.shape[1]):
+        _load(parts, steps, t, low, size, floats)
+        _execute(tape, 0, floats, blas)
+        now = t if keeps else 0
+        for b in range(size):
+            own = floats[h_at + b * S : h_at + (b + 1) * S]
+            if valid.shape[1] > 0 and not valid[low + b, t]:
+                copy(states[now, low + b], own)
+            copy(own, y[low + b, t])
+            copy(own, states[now + 1 if keeps else 0, low + b])
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
+
+
+@kernel(of=("../tapes",))
+def backward_tape(index, low, high, blas, machine, steps, valid, states, pulls):
+    """Go back through the steps of a slice; gradients of parameters are left in its memory.
+
+    Args:
+        index, low, high, blas, machine, steps, valid: as for the way there; of each part of
+            ``steps`` there is, too, where its gradient begins, or -1.
+        states: (T + 1, B, S).
+        pulls: gradients of the states (B, T, S), or (B, 0, S); of the last state (B, S), to be
+            overwritten by that of the first; and of ``steps``, written, or (B, 0, F).
+    """
+    tape, floats, parts, h_at, pull_at = _own(machine, index)
+    to_y, carry, to_steps = pulls
+    size, S = high - low, carry.shape[1]
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for back in range(steps.shape[1]):
+        t = steps.shape[1] - 1 - back
+        _load(parts, steps, t, low, size, floats)
+        for b in range(size):
+            own = floats[pull_at + b * S : pull_at + (b + 1) * S]
+            copy(states[t, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
+            _pull(carry[low + b], to_y, low + b, t)
+            counts = valid.shape[1] == 0 or valid[low + b, t]
+            for j in range(S):
+                own[j] = carry[low + b, j] if counts else _ZERO
+        _execute(tape, 0, floats, blas)
+        for b in range(size):
+            if valid.shape[1] == 0 or valid[low + b, t]:
+                copy(floats[pull_at + b * S : pull_at + (b + 1) * S], carry[low + b])
+        if to_steps.shape[1] > 0:
+            _unload(parts, to_steps, t, low, size, floats)
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
+
+
+@inlined
+def _pull(carry, to_y, b, t):
+    """Add what the result at time t pulls."""
+    if to_y.shape[1] > 0:
+        for j in range(carry.size):
+            carry[j] += to_y[b, t, j]
+
+
+@inlined
+def _unload(parts, to_steps, t, low, size, floats):
+    """Keep the gradients of what a step read."""
+    column = 0
+    for p in range(parts.shape[0]):
+        width, at = parts[p, 1], parts[p, 2]
+        for b in range(size):
+            own = to_steps[low + b, t, column : column + width]
+            for j in range(width):
+                own[j] = floats[at + b * width + j] if at >= 0 else _ZERO
+        column += width

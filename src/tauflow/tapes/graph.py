@@ -1,0 +1,322 @@
+"""What a step does to its state, as a list of torch's operations, and the tensors that it meets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .tape import CannotRecordError
+
+aten = torch.ops.aten
+
+MAKERS = {
+    *(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
+    *(aten.new_zeros, aten.new_ones, aten.new_full),
+}
+"""What reads of a tensor no more than its shape."""
+
+
+class Slot(NamedTuple):
+    """A tensor of a graph, by number."""
+
+    number: int
+
+
+class Node(NamedTuple):
+    """One operation: its arguments, tensors as slots, and the slots of what it returns."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    returns: tuple[Slot, ...]
+
+
+class Graph(NamedTuple):
+    """The operations of a step on its state and on what it is given.
+
+    The first slots are the state and what the step was given.
+
+    Args:
+        nodes: in order.
+        met: slots of parameters, and of all that was made of them alone.
+        result: slot of the next state.
+    """
+
+    nodes: tuple[Node, ...]
+    met: tuple[Slot, ...]
+    result: Slot
+
+    def run(self, given: Sequence[Tensor], met: Sequence[Tensor]) -> Tensor:
+        """Take the step with other tensors of the same shapes."""
+        held = dict(zip(self.met, met, strict=True))
+        held.update((Slot(i), tensor) for i, tensor in enumerate(given))
+        _follow(self.nodes, held)
+        return held[self.result]
+
+
+class Prelude(NamedTuple):
+    """The operations by which a step makes what it meets of a cell's own tensors.
+
+    Args:
+        nodes: in order.
+        leaves: slots by what they hold: the path of a parameter, or the number of a tensor that is
+            made anew for each call.
+        constants: tensors that never change.
+        met: slots of what the step meets.
+    """
+
+    nodes: tuple[Node, ...]
+    leaves: tuple[tuple[Slot, str | int], ...]
+    constants: tuple[tuple[Slot, Tensor], ...]
+    met: tuple[Slot, ...]
+
+    def run(self, module: nn.Module, fixed: Sequence[Tensor]) -> list[Tensor]:
+        """Return what the step meets, with its graph."""
+        held = dict(self.constants)
+        for slot, name in self.leaves:
+            held[slot] = fixed[name] if isinstance(name, int) else attrgetter(name)(module)
+        _follow(self.nodes, held)
+        return [held[slot] for slot in self.met]
+
+
+def _follow(nodes: Sequence[Node], held: dict[Slot, Tensor]) -> None:
+    """Do what nodes say with the tensors held, and hold what comes of it."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, Slot):
+            return held[value]
+        return [filled(one) for one in value] if isinstance(value, list) else value
+
+    for function, args, kwargs, returns in nodes:
+        out = function(*map(filled, args), **{name: filled(one) for name, one in kwargs})
+        held.update(zip(returns, tensors_in([out]), strict=True))
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """Return the tensors among values, and in lists of theirs."""
+    flat: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            flat.append(value)
+        elif isinstance(value, list | tuple):
+            flat += tensors_in(value)
+    return flat
+
+
+class _Watcher(TorchDispatchMode):
+    """Lists what is done to tensors that come of those given, and what is done to others."""
+
+    def __init__(self, names: Mapping[int, str | int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.nodes: list[Node] = []
+        self.met: dict[int, tuple[Slot, Tensor]] = {}  # by identity
+        self.others = _Others(names)
+        self._slots: dict[Any, Slot] = {}  # by memory and strides
+        self._storages: set[int] = set()
+        self._alive: list[Tensor] = []  # so that no storage takes the place of another
+        self._count = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch's compiler is imported, which takes seconds
+
+    def know(self, tensor: Tensor) -> Slot:
+        """Give a tensor a slot."""
+        self._alive.append(tensor)
+        self._storages.add(tensor.untyped_storage()._cdata)
+        slot = self._slots[_key(tensor)] = self._next()
+        return slot
+
+    def slot(self, tensor: Tensor) -> Slot:
+        """Return the slot of a tensor; one that is not known yet is met here."""
+        if tensor.untyped_storage()._cdata in self._storages:
+            return self._slots[_key(tensor)]
+        if id(tensor) not in self.met:
+            self.met[id(tensor)] = self._next(), tensor
+        return self.met[id(tensor)][0]
+
+    def _next(self) -> Slot:
+        self._count += 1
+        return Slot(self._count - 1)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise CannotRecordError(f"{function} draws numbers")
+        out = function(*args, **kwargs)
+        if function.overloadpacket is aten.detach:
+            return out  # autograd's own
+        tensors = tensors_in([*args, *kwargs.values()])
+        known = any(tensor.untyped_storage()._cdata in self._storages for tensor in tensors)
+        made = tensors_in([out])
+        if not known:
+            self.others.add(function, args, kwargs, made)
+        elif function.overloadpacket in MAKERS:
+            self.others.constants += made
+        else:
+            self._add(function, args, kwargs, made)
+        return out
+
+    def _add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        if not made:
+            raise CannotRecordError(f"{function} looks at numbers")
+        if function._schema.is_mutable:
+            function = self._functional(function, args[0])
+        self.nodes.append(_node(function, args, kwargs, self.slot, self.know, made))
+
+    def _functional(self, function: Any, changed: Any) -> Any:
+        """Return what makes new numbers instead of changing an operand's."""
+        name = function._schema.name.split("::")[1]
+        storage = changed.untyped_storage()._cdata if isinstance(changed, Tensor) else None
+        views = [key for key in self._slots if key[0] == storage]
+        if not name.endswith("_") or views != [_key(changed)]:
+            raise CannotRecordError(f"{function} changes numbers")
+        return getattr(getattr(aten, name[:-1]), function._overloadname)
+
+
+class _Others:
+    """Lists what is done to parameters alone."""
+
+    def __init__(self, names: Mapping[int, str | int]) -> None:
+        self.constants: list[Tensor] = []
+        self._names = names
+        self._nodes: list[Node] = []
+        self._made: dict[Any, Slot] = {}  # by memory and strides
+        self._leaves: dict[Slot, str | int] = {}
+        self._alive: list[Tensor] = []
+        self._count = 0
+        self._failed = False
+
+    def add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        if function._schema.is_mutable or not made:
+            self._failed = True
+        else:
+            self._nodes.append(_node(function, args, kwargs, self._slot, self._know, made))
+
+    def _next(self) -> Slot:
+        self._count += 1
+        return Slot(self._count - 1)
+
+    def _know(self, tensor: Tensor) -> Slot:
+        self._alive.append(tensor)
+        slot = self._made[_key(tensor)] = self._next()
+        return slot
+
+    def _slot(self, tensor: Tensor) -> Slot:
+        name = self._names.get(id(tensor))
+        if name is None and _key(tensor) in self._made:
+            return self._made[_key(tensor)]
+        self._alive.append(tensor)
+        slot = self._made[id(tensor)] = self._made.get(id(tensor)) or self._next()
+        if name is not None:
+            self._leaves[slot] = name
+        elif not any(tensor is one for one in self.constants):
+            self._failed = True
+        return slot
+
+    def prelude(self, met: Sequence[Tensor]) -> Prelude | None:
+        """Return how to make what a step met, if that can be told."""
+        slots = tuple(map(self._slot, met))
+        constants = tuple(
+            (self._made[id(one)], one) for one in self.constants if id(one) in self._made
+        )
+        nodes, needed = [], set(slots)
+        for node in reversed(self._nodes):
+            if needed & set(node.returns):
+                nodes.append(node)
+                needed.update(slots_in([*node.args, *(value for _, value in node.kwargs)]))
+        leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
+        return None if self._failed else Prelude(tuple(nodes[::-1]), leaves, constants, slots)
+
+
+def slots_in(values: Any) -> list[Slot]:
+    """Return the slots among values, and in lists of theirs."""
+    flat: list[Slot] = []
+    for value in values:
+        if isinstance(value, Slot):
+            flat.append(value)
+        elif isinstance(value, list):
+            flat += slots_in(value)
+    return flat
+
+
+def _node(
+    function: Any,
+    args: Any,
+    kwargs: Any,
+    slot: Callable[[Tensor], Slot],
+    know: Callable[[Tensor], Slot],
+    made: Sequence[Tensor],
+) -> Node:
+    def taken(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return slot(value)
+        return [taken(one) for one in value] if isinstance(value, list | tuple) else value
+
+    given = tuple(map(taken, args)), tuple((k, taken(v)) for k, v in kwargs.items())
+    return Node(function, *given, tuple(map(know, made)))
+
+
+def _key(tensor: Tensor) -> tuple[Any, ...]:
+    storage = tensor.untyped_storage()._cdata
+    return storage, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+class Watched(NamedTuple):
+    """What was seen of a step.
+
+    Args:
+        graph: of the step.
+        met: the tensors that it met, with their own graphs.
+        prelude: how to make these without taking the step; ``None`` where that cannot be told.
+    """
+
+    graph: Graph
+    met: list[Tensor]
+    prelude: Prelude | None
+
+
+def watch(
+    step: Callable[..., Tensor], module: nn.Module, fixed: Sequence[Tensor], *given: Tensor
+) -> Watched:
+    """Take a step, and return what it did.
+
+    Args:
+        step: returns the next state.
+        module: whose parameters it reads.
+        fixed: what it reads, too, and what is made anew for each call.
+        *given: the state first; none shares memory with another, or with parameters.
+
+    Raises:
+        CannotRecordError: what it does cannot be listed.
+    """
+    own = chain(module.named_parameters(), module.named_buffers())
+    names: dict[int, str | int] = {id(tensor): name for name, tensor in own}
+    names.update((id(tensor), number) for number, tensor in enumerate(fixed))
+    watcher = _Watcher(names)
+    for tensor in given:
+        watcher.know(tensor)
+    with watcher:
+        after = step(*given)
+    result = watcher.slot(after)
+    slots = tuple(slot for slot, _ in watcher.met.values())
+    met = [tensor for _, tensor in watcher.met.values()]
+    prelude = watcher.others.prelude(met)
+    if prelude is not None and not _same(prelude.run(module, fixed), met):
+        prelude = None
+    return Watched(Graph(tuple(watcher.nodes), slots, result), met, prelude)
+
+
+def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return likeness(some) == likeness(others) and all(map(torch.equal, some, others))
+
+
+def likeness(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Return all about tensors but their numbers."""
+    return tuple((one.shape, one.stride(), one.dtype, one.requires_grad) for one in tensors)

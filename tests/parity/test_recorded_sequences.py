@@ -1,0 +1,169 @@
+"""Steps that were recorded once, of every cell, against the same steps taken by torch."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from kernel_variants import RECORDED
+
+import tauflow
+from tauflow.cells.catalog import MODELS
+from tauflow.errors import BackendError
+from tauflow.kernels import KERNELS, KernelCall, pick
+from tauflow.kernels.recorded import recorded_limits, run_recorded
+from tauflow.sequence import reference_loop
+from tauflow.tapes.graph import watch
+from tauflow.tapes.tape import CannotRecordError
+
+OTHERS = [
+    ("gnode", {"substeps": 3, "solver": "rk4", "gate_layers": 2}),
+    ("gru-ode", {"form": "minimal"}),
+    ("ct-gru", {"decay": "since-previous"}),
+    ("lem", {"substeps": 2}),
+    ("lrc", {"elastance": "symmetric", "solver": "hybrid", "substeps": 2}),
+    ("lmu", {"memory_to_memory": False}),
+    ("cornn", {"implicit_damping": True}),
+    ("lipschitz-rnn", {"solver": "midpoint", "append_dt": True}),
+    ("ode-rnn-rubanova", {"ode_layers": 2, "solver": "heun", "substeps": 2}),
+    ("cfc", {"backbone_layers": 2, "backbone_activation": "silu"}),
+    ("cfc", {"mode": "pure", "backbone_activation": "relu"}),
+    ("cfc-mmrnn", {"form": "state"}),
+    ("lstm", {"append_dt": True}),
+    ("ct-rnn", {"solver": "euler", "clip": 0.3}),
+]
+UNRECORDED = {"phased-lstm": "_to_copy", "hippo-legs": "padding"}
+ALL = [(name, {}) for name in MODELS if name not in UNRECORDED] + OTHERS
+
+
+def call_of(name, rows, steps, options=None, *, masked=False):
+    torch.manual_seed(3)
+    cell = tauflow.build(name, 5, 6, **(options or {})).cell
+    x = torch.randn(rows, steps, 5).requires_grad_()
+    h = (0.3 * torch.randn(rows, cell.state_size)).requires_grad_()
+    dt = (torch.rand(rows, steps, 1) + 0.1).requires_grad_()
+    mask = torch.rand(rows, steps) < 0.7 if masked else None
+    seen = torch.rand(rows, steps, 5) < 0.6 if masked and cell.uses_observed else None
+    return KernelCall(cell, x, h, dt, mask, seen)
+
+
+def leaves(call):
+    return [call.x, call.h, call.dt, *call.cell.parameters()]
+
+
+def values_and_gradients(run, call):
+    results = run(call)
+    pulls = [torch.linspace(-1, 1, out.numel()).view_as(out) for out in results]
+    found = torch.autograd.grad(results, leaves(call), pulls, allow_unused=True)
+    none = [torch.zeros_like(leaf) for leaf in leaves(call)]
+    return [*results, *(z if g is None else g for g, z in zip(found, none, strict=True))]
+
+
+def assert_close(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
+        unit = max(1.0, other.abs().max().item())
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
+
+
+@pytest.mark.parametrize(("name", "options"), ALL, ids=str)
+@pytest.mark.parametrize(("rows", "masked"), [(3, False), (11, True)])
+def test_it_is_the_step(name, options, rows, masked):
+    """For a few rows by plain loops, for more by the library's products."""
+    call = call_of(name, rows, 7, options, masked=masked)
+    assert recorded_limits(call) is None
+    expected = values_and_gradients(reference_loop, call)
+    assert_close(values_and_gradients(run_recorded, call), expected)
+    assert_close(values_and_gradients(run_recorded, call), expected)  # without watching
+    with torch.no_grad():
+        assert_close(run_recorded(call), expected[:2])
+
+
+@pytest.mark.parametrize("name", UNRECORDED)
+def test_what_cannot_be_recorded_runs_as_before(name):
+    call = call_of(name, 2, 9)
+    with pytest.raises(BackendError, match=UNRECORDED[name]):
+        pick(call, "numba")
+    assert pick(call, "auto") is None
+
+
+def test_new_parameters_and_settings_are_followed():
+    call = call_of("gnode", 2, 9)
+    before = run_recorded(call)[0]
+    with torch.no_grad():
+        for parameter in call.cell.parameters():
+            parameter.mul_(0.5)
+    assert_close(run_recorded(call), reference_loop(call))
+    assert not torch.allclose(run_recorded(call)[0], before)
+    call.cell.tau = 3.0
+    assert_close(run_recorded(call), reference_loop(call))
+
+
+@pytest.mark.parametrize("frozen", ["x", "parameters", "all"])
+def test_only_what_learns_gets_gradients(frozen):
+    call = call_of("ct-gru", 3, 8)
+    if frozen != "parameters":
+        call = replace(call, x=call.x.detach(), dt=call.dt.detach())
+    if frozen != "x":
+        call.cell.requires_grad_(False)
+    wanted = [leaf for leaf in leaves(call) if leaf.requires_grad]
+    results = [run(call)[0].square().sum() for run in (run_recorded, reference_loop)]
+    found, expected = (torch.autograd.grad(result, wanted) for result in results)
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 33])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads(rows, threads):
+    call = call_of("gru-ode", rows, 5)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert_close(
+            values_and_gradients(run_recorded, call), values_and_gradients(reference_loop, call)
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_steps_that_look_at_numbers_or_draw_some_are_not_recorded():
+    module = torch.nn.Linear(2, 2)
+    h = torch.ones(1, 2)
+    with pytest.raises(CannotRecordError, match="looks at numbers"):
+        watch(lambda h: module(h) if h.sum() > 0 else h, module, (), h)
+    with pytest.raises(CannotRecordError, match="draws numbers"):
+        watch(lambda h: torch.dropout(module(h), 0.5, train=True), module, (), h)
+
+
+def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
+    """Once as it is, and once in another form: neither path may count twice."""
+
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([0.3, -0.7]))
+
+        def forward(self, h):
+            return torch.tanh(h * self.w) * torch.exp(self.w) + self.w
+
+    module, h = Twice(), torch.tensor([[0.2, 0.4], [1.0, -1.0]])
+    graph, met, prelude = watch(module, module, (), h)
+    (expected,) = torch.autograd.grad(module(h).sum(), module.w)
+    (found,) = torch.autograd.grad(graph.run([h], met).sum(), module.w)
+    torch.testing.assert_close(found, expected)
+    (found,) = torch.autograd.grad(graph.run([h], prelude.run(module, ())).sum(), module.w)
+    torch.testing.assert_close(found, expected)
+
+
+def test_every_cell_has_a_recorded_step_but_the_ltc():
+    cells = {entry.cell for entry in MODELS.values()}
+    assert {spec.cell for spec in RECORDED} == cells - {tauflow.cells.LTCCell}
+    assert all(spec in KERNELS for spec in RECORDED)
+
+
+def test_cells_without_loops_of_their_own_take_it():
+    for name, taken in [("gnode", True), ("gru", True), ("lstm", False), ("cfc", False)]:
+        row = pick(call_of(name, 4, 20), "auto")
+        assert (row.run.__wrapped__ is run_recorded) is taken
+        with torch.no_grad():
+            row = pick(call_of(name, 4, 20), "auto")
+        assert row.run.__wrapped__ is run_recorded
+        assert pick(call_of("gnode", 4, 3), "auto") is None
