@@ -168,7 +168,7 @@ def measure(case: Case, rounds: int) -> tuple[list[str], list[str]]:
         to_c(rnn, folder / "c", name="net")
         sizes = []
         for name, flags in FLAGS.items():
-            seconds = _run_c(folder / "c", flags, rounds)
+            seconds = run_c(folder / "c", flags, rounds)
             all_rows[name] = (seconds / STEPS * 1e6, seconds * 1e3)
             text, stack = _size(folder / "c", flags)
             sizes.append(f"| {case.title} | {' '.join(flags)} | {text:,} | {stack:,} |")
@@ -269,7 +269,7 @@ def _sessions(rnn: Any, folder: Path) -> list[Any]:
     return made
 
 
-def _run_c(folder: Path, flags: tuple[str, ...], rounds: int) -> float:
+def run_c(folder: Path, flags: tuple[str, ...], rounds: int) -> float:
     """Return the median seconds that all steps take."""
     source = _CLOCK.replace("NAME_UP", "NET").replace("NAME", "net").replace("STEPS", str(STEPS))
     (folder / "clock.c").write_text(source)

@@ -4,14 +4,16 @@ import argparse
 from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 import tauflow
 from tauflow.experiments.run.results import machine, versions
+from tauflow.export import to_c
 
-from .deploy import vector_width
+from .deploy import FLAGS, STEPS, run_c, vector_width
 from .timing import Timing, interleaved
 
 INPUTS = 17
@@ -60,19 +62,39 @@ def row(name: str, rounds: int) -> dict[str, object]:
     jobs = {"tauflow": _ours(name, x, "auto"), "cell.step": _ours(name, x, "reference")}
     if name in THEIRS:
         jobs["ncps"] = _ncps(name, x)
-    timings = interleaved(jobs, rounds=rounds)
+    timings = interleaved({**jobs, "sequence": _sequence(name)}, rounds=rounds)
     own: Timing = timings["tauflow"]
+    us = {other: timing.seconds * 1e6 for other, timing in timings.items()}
+    us["sequence"] /= STEPS
+    us["C"] = _in_c(name, rounds)
     return {
         "model": name,
-        "us": {other: timing.seconds * 1e6 for other, timing in timings.items()},
+        "us": us,
         "ratio": own.ratio(timings["ncps"]) if name in THEIRS else None,
     }
 
 
-def _ours(name: str, x: np.ndarray, backend: str) -> Callable[[], object]:
+def _network(name: str, backend: str = "auto") -> tauflow.sequence.SequenceModule:
     kind, neurons = NETWORKS[name]
     options = {"backbone_units": neurons} if kind == "cfc" else {}
-    module = tauflow.build(kind, INPUTS, neurons, backend=backend, **options)
+    return tauflow.build(kind, INPUTS, neurons, backend=backend, **options)
+
+
+def _sequence(name: str) -> Callable[[], object]:
+    """Return all steps of one sequence, without gradients."""
+    module, x, dt = _network(name), torch.randn(1, STEPS, INPUTS), torch.rand(1, STEPS)
+    return torch.no_grad()(lambda: module(x, dt=dt))
+
+
+def _in_c(name: str, rounds: int) -> float:
+    """Return the microseconds that a step takes of a sequence in the plain C of the export."""
+    with TemporaryDirectory() as place:
+        to_c(_network(name).eval(), place, name="net")
+        return run_c(Path(place), FLAGS["C -O3 native"], rounds) / STEPS * 1e6
+
+
+def _ours(name: str, x: np.ndarray, backend: str) -> Callable[[], object]:
+    module = _network(name, backend)
     stream = module.stream()
     expected, _ = module(torch.from_numpy(x).view(1, 1, -1), dt=0.5)
     np.testing.assert_allclose(stream.step(x, 0.5), expected[0, 0].detach(), rtol=1e-4, atol=1e-5)
@@ -99,14 +121,16 @@ def _ncps(name: str, x: np.ndarray) -> Callable[[], object]:
 def table(rows: list[dict[str, object]]) -> list[str]:
     """Return the rows as Markdown lines."""
     lines = [
-        "| one sample, B = 1 | tauflow, µs | cell.step, µs | ncps, µs | times ncps |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "| B = 1 | one sample, µs | cell.step, µs | ncps, µs | times ncps "
+        "| a step of a sequence, µs | the same in C at -O3, µs |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for found in rows:
         times = found["us"]
         assert isinstance(times, dict)
-        theirs = f"{times['ncps']:.0f} | {found['ratio']:.1f}×" if "ncps" in times else "|"
+        theirs = f"{times['ncps']:.0f} | {found['ratio']:.1f}×" if "ncps" in times else " | "
         lines.append(
-            f"| {found['model']} | {times['tauflow']:.1f} | {times['cell.step']:.0f} | {theirs} |"
+            f"| {found['model']} | {times['tauflow']:.1f} | {times['cell.step']:.0f} | {theirs} "
+            f"| {times['sequence']:.2f} | {times['C']:.2f} |"
         )
     return lines

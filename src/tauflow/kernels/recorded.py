@@ -116,6 +116,8 @@ def is_worth_recording(call: KernelCall) -> bool:
     Loops written for a cell keep more of what their way back needs, and are faster at it. Torch's
     own take tens of microseconds for a step, its LSTM excepted.
     """
+    if is_traced():  # before any look at sizes, which compilers would guard
+        return False
     B, T, _ = call.x.shape
     if T < _FEW_STEPS:
         return False
@@ -327,9 +329,9 @@ def _assembled(
         program = recording.back if back else recording.forward
         assert program is not None
         programs.append((recording, program, own))
-    ends = np.cumsum([0, *(len(program.floats) for _, program, _ in programs)])
-    floats = np.concatenate([program.floats for _, program, _ in programs])
-    memory = torch.from_numpy(floats)
+    ends = np.cumsum([0, *(program.size for _, program, _ in programs)])
+    memory = empty(int(ends[-1]))
+    floats = written(memory)
     places = np.zeros((len(programs), 6), np.int64)
     parts = np.full((len(programs), len(programs[0][0].widths), 3), -1, np.int64)
     totals: list[list[Tensor]] = [[] for _ in met]
@@ -339,6 +341,7 @@ def _assembled(
         places[i] = line, line + len(program.instructions), begin, ends[i + 1], 0, program.pull
         places[i, 4] = program.given[0]
         line += len(program.instructions)
+        floats[begin : begin + len(program.floats)] = program.floats
         parts[i, :, 0], parts[i, :, 1] = program.given[1:], recording.widths
         if back:
             parts[i, :, 2] = program.pulled

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +49,9 @@ def record(step: Callable[..., tuple[Tensor, Tensor]], *given: Tensor) -> Record
     out = tape.new(emitted.shape)
     tape.copy(out, recorder.place(emitted))
     _put(recorder, recorder.place(after), places[0])
-    rows, floats, starts = tape.assembled([place.region for place in (*places, out)])
+    rows, kept, starts, size = tape.assembled([place.region for place in (*places, out)])
+    floats = np.zeros(size, np.float32)
+    floats[: len(kept)] = kept
     inputs = [starts[place.region] for place in places]
     return Recorded(rows, floats, inputs, starts[out.region], emitted.shape[1])
 
@@ -100,7 +103,8 @@ class Program(NamedTuple):
 
     Args:
         instructions: (K, COLUMNS).
-        floats: the memory of all numbers, with the constants in it.
+        floats: the beginning of the memory, with the constants in it.
+        size: of the memory.
         given: where each of what the step is given begins; forward, the next state is left in the
             place of the state.
         pull: back, where the gradient of the next state begins, in whose place that of the state
@@ -113,6 +117,7 @@ class Program(NamedTuple):
 
     instructions: Array
     floats: Array
+    size: int
     given: list[int]
     pull: int
     pulled: list[int]
@@ -229,10 +234,11 @@ def _assembled(
     kept = [*places, *(one for one in (pull, *pulled) if one is not None)]
     kept += [place for _, place in totals]
     regions = [place.region for place in kept] + [fetch.region for fetch in tape.fetches]
-    rows, floats, starts = tape.assembled(regions)
+    rows, floats, starts, size = tape.assembled(regions)
     return Program(
         rows,
         floats,
+        size,
         [starts[place.region] for place in places],
         -1 if pull is None else starts[pull.region],
         [-1 if place is None else starts[place.region] for place in pulled],

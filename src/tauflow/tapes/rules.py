@@ -133,9 +133,9 @@ def _padded(
     inner, of = out, r.place(a)
     for at, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         dim = len(shape) - 1 - at
-        if before < 0 or after < 0:
-            raise CannotRecordError("the machine does not cut by padding")
-        inner = part_of(inner, dim, before, of.shape[dim])
+        size = of.shape[dim] + min(before, 0) + min(after, 0)  # less than none is cut
+        of = part_of(of, dim, max(-before, 0), size)
+        inner = part_of(inner, dim, max(before, 0), size)
     r.tape.copy(inner, of)
     return out
 

@@ -288,15 +288,18 @@ class Tape:
         numbers[REPEATS] = repeats
         self.instructions.append((numbers, regions))
 
-    def assembled(self, kept: Sequence[int]) -> tuple[Array, Array, list[int]]:
-        """Return instructions with addresses, the memory, and where each region begins.
+    def assembled(self, kept: Sequence[int]) -> tuple[Array, Array, list[int], int]:
+        """Return instructions with addresses, the memory, where regions begin, and its size.
+
+        The memory given is that of constants and of what is kept. Behind it, up to its size, is
+        what instructions write before they read it.
 
         Args:
             kept: regions that hold numbers from step to step, or that others read and write.
         """
         fixed = {*kept, *(self.constants.keys() & self._last_uses().keys())}
-        starts, end = self._placed(fixed)
-        floats = np.zeros(end, np.float32)
+        starts, size, end = self._placed(fixed)
+        floats = np.zeros(size, np.float32)
         for region in self.constants.keys() & fixed:
             values = self.constants[region]
             floats[starts[region] : starts[region] + values.size] = values
@@ -305,18 +308,19 @@ class Tape:
             row[:] = numbers
             for column, region in zip((OUT, A, B, C), used, strict=False):
                 row[column] += starts[region]
-        return rows, floats, starts
+        return rows, floats, starts, end
 
     def _last_uses(self) -> dict[int, int]:
         return {region: i for i, (_, used) in enumerate(self.instructions) for region in used}
 
-    def _placed(self, fixed: set[int]) -> tuple[list[int], int]:
-        """Return where regions begin, and the end; all but the fixed give way to later ones."""
+    def _placed(self, fixed: set[int]) -> tuple[list[int], int, int]:
+        """Return where regions begin, and where the fixed and all end; others give way to later."""
         room = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in self.sizes]
         starts, end, last = dict[int, int](), 0, self._last_uses()
         free: dict[int, list[int]] = {}
         for region in sorted(fixed):
             starts[region], end = end, end + room[region]
+        size = end
         for i, (_, used) in enumerate(self.instructions):
             for region in used:
                 if region not in starts and free.get(room[region]):
@@ -326,4 +330,4 @@ class Tape:
             for region in set(used) - fixed:
                 if last[region] == i:
                     free.setdefault(room[region], []).append(starts[region])
-        return [starts.get(region, 0) for region in range(len(room))], end + max(room)
+        return [starts.get(region, 0) for region in range(len(room))], size, end + max(room)
