@@ -148,8 +148,8 @@ def test_a_sample_may_be_read_only_and_strided():
     stream = tauflow.GRU(D, S).stream()
     x = np.ones((D, 2), np.float32)
     x.setflags(write=False)
-    kinds = list(loops_of("stream.numba_machine").run_tape.signatures)
+    kinds = list(loops_of("stream.numba_steps").run_tape.signatures)
     first = stream.step(x[:, 0])
     stream.reset()
     np.testing.assert_array_equal(stream.step(np.ones(D, np.float32)), first)
-    assert list(loops_of("stream.numba_machine").run_tape.signatures) == kinds  # not compiled again
+    assert list(loops_of("stream.numba_steps").run_tape.signatures) == kinds  # not compiled again

@@ -272,7 +272,7 @@ def test_rows_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("name", ["cfc", "gru", "ltc"])
 def test_a_step_is_compiled_before_the_first(name):
     loops = kernels.cpu.binding.loops_of
-    taken = loops("stream.numba_machine").run_tape, loops("stream.numba_steps").ltc_step
+    taken = loops("stream.numba_steps").run_tape, loops("stream.numba_steps").ltc_step
     stream = module(name).stream(2)
     compiled = [len(step.signatures) for step in taken]
     assert not stream._engines[0].state.any()  # as before

@@ -117,7 +117,7 @@ class RecordedEngine:
     """A cell whose step is on a tape."""
 
     def __init__(self, cell: AbstractCell, batch_size: int) -> None:
-        self._run = loops_of("stream.numba_machine").run_tape
+        self._run = loops_of("stream.numba_steps").run_tape
         self._cell, self._batch_size = cell, batch_size
         self._tapes: dict[bool, _Tape] = {}
         self._now = self._tapes[False] = self._recorded(observed=False)

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from tauflow.kernels.cpu.binding import Blas
 from tauflow.kernels.cpu.jit import (
     FAST_SUMS,
     f4,
@@ -26,31 +25,50 @@ from tauflow.tapes import tape as c
 _ZERO, _ONE = f4(0.0), f4(1.0)
 
 
+def _over_rows(entry):
+    """Return a loop over all entries of two operands: rows may be too short for a switch each."""
+
+    @inlined
+    def walk(row, floats):
+        n = row[c.INNER]
+        for q in range(row[c.REPEATS]):
+            for r in range(row[c.OUTER]):
+                start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
+                out = floats[start : start + n]
+                at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
+                a = floats[at : at + n]
+                at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+                b = floats[at : at + n]
+                for j in range(n):
+                    out[j] = entry(a[j], b[j])
+
+    return walk
+
+
+_add = _over_rows(inlined(lambda a, b: a + b))
+_subtract = _over_rows(inlined(lambda a, b: a - b))
+_scale = _over_rows(inlined(lambda a, b: a * b))
+_divide = _over_rows(inlined(lambda a, b: a / b))
+_tanh_back = _over_rows(inlined(lambda a, b: a * (_ONE - b * b)))
+_sigmoid_back = _over_rows(inlined(lambda a, b: a * (_ONE - b) * b))
+
+
 @inlined
-def _binary(code, a, b, d, out):  # noqa: C901 - a switch, of which LLVM makes a jump
-    n = out.size
+def _arithmetic(row, floats):
+    """Do what most steps are made of."""
+    code = row[c.CODE]
     if code == c.ADD:
-        for j in range(n):
-            out[j] = a[j] + b[j]
+        _add(row, floats)
     elif code == c.SUB:
-        for j in range(n):
-            out[j] = a[j] - b[j]
+        _subtract(row, floats)
     elif code == c.MUL:
-        for j in range(n):
-            out[j] = a[j] * b[j]
+        _scale(row, floats)
     elif code == c.DIV:
-        for j in range(n):
-            out[j] = a[j] / b[j]
+        _divide(row, floats)
     elif code == c.TANH_BACK:
-        for j in range(n):
-            out[j] = a[j] * (_ONE - b[j] * b[j])
-    elif code == c.SIGMOID_BACK:
-        for j in range(n):
-            out[j] = a[j] * (_ONE - b[j]) * b[j]
-    elif code <= c.EQUAL:
-        _compared(code, a, b, out)
+        _tanh_back(row, floats)
     else:
-        _ternary(code, a, b, d, out)
+        _sigmoid_back(row, floats)
 
 
 @inlined
@@ -148,7 +166,7 @@ def _product(a, weights, out):
             out[j] += a0 * w0[j]
 
 
-@inlined(math=FAST_SUMS)
+@inlined
 def _reduce(row, floats):
     """Sum, or take the largest, over terms with a step between them."""
     code, n = row[c.CODE], row[c.INNER]
@@ -164,17 +182,32 @@ def _reduce(row, floats):
                 a = floats[at + k * step : at + k * step + n]
                 for j in range(n):
                     out[j] += a[j]
+        elif code == c.MAX_EACH and row[c.A + 2] == 1:
+            copy(floats[at : at + n], out)
+            for k in range(1, terms):
+                a = floats[at + k * step : at + k * step + n]
+                for j in range(n):
+                    out[j] = a[j] if a[j] > out[j] or a[j] != a[j] else out[j]
         else:
             for j in range(n):
                 first = at + j * row[c.A + 2]
-                total = floats[first]
-                for k in range(1, terms):
-                    a = floats[first + k * step]
-                    if code == c.SUM_EACH:
-                        total += a
-                    else:
-                        total = a if a > total or a != a else total
-                out[j] = total
+                out[j] = _reduced(code, floats[first : first + (terms - 1) * step + 1], step)
+
+
+@inlined(math=FAST_SUMS)
+def _reduced(code, a, step):
+    total = a[0]
+    if code == c.MAX_EACH:
+        for k in range(step, a.size, step):
+            total = a[k] if a[k] > total or a[k] != a[k] else total
+    elif step == 1:
+        total = _ZERO
+        for k in range(a.size):
+            total += a[k]
+    else:
+        for k in range(step, a.size, step):
+            total += a[k]
+    return total
 
 
 @inlined
@@ -185,9 +218,7 @@ def _copy(row, floats):
             start = row[c.OUT] + r * row[c.OUT + 1] + q * row[c.OUT + 3]
             at = row[c.A] + r * row[c.A + 1] + q * row[c.A + 3]
             if to == 1 and of == 1:
-                out, a = floats[start : start + n], floats[at : at + n]
-                for j in range(n):
-                    out[j] = a[j]
+                copy(floats[at : at + n], floats[start : start + n])
             elif to == 1 and of == 0:
                 out, value = floats[start : start + n], floats[at]
                 for j in range(n):
@@ -206,9 +237,7 @@ def _multiply(row, floats, blas):
         for r in range(rows):
             start = row[c.OUT] + r * n
             bias = row[c.C] + r * row[c.C + 1]
-            out, b = floats[start : start + n], floats[bias : bias + n]
-            for j in range(n):
-                out[j] = b[j]
+            copy(floats[bias : bias + n], floats[start : start + n])
     whole = floats[row[c.OUT] : row[c.OUT] + rows * n].reshape((rows, n))
     if row[c.TERM_STRIDE] != 0:
         a = floats[row[c.A] : row[c.A] + (terms - 1) * step + rows]
@@ -249,15 +278,18 @@ def _entries(row, floats):
             a = floats[at : at + n]
             if code >= c.TANH:
                 _unary(code, a, out)
+                continue
+            at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
+            b = floats[at : at + n]
+            if code <= c.EQUAL:
+                _compared(code, a, b, out)
             else:
-                at = row[c.B] + r * row[c.B + 1] + q * row[c.B + 3]
-                b = floats[at : at + n]
                 at = row[c.C] + r * row[c.C + 1] + q * row[c.C + 3]
-                _binary(code, a, b, floats[at : at + n], out)
+                _ternary(code, a, b, floats[at : at + n], out)
 
 
 @inlined
-def _execute(tape, first, floats, blas):
+def execute(tape, first, floats, blas):
     """Follow the instructions of a tape once."""
     for i in range(first, tape.shape[0]):
         row = tape[i]
@@ -267,41 +299,10 @@ def _execute(tape, first, floats, blas):
             _reduce(row, floats)
         elif row[c.CODE] == c.COPY:
             _copy(row, floats)
+        elif row[c.CODE] <= c.SIGMOID_BACK:
+            _arithmetic(row, floats)
         else:
             _entries(row, floats)
-
-
-@kernel(of=("../tapes",))
-def run_tape(x, dt, y, tape, floats):
-    """Take the steps of a recorded cell.
-
-    Args:
-        x: inputs, (T B, I).
-        dt: gaps, (T B,).
-        y: receives what the cell emits, (T B, M).
-        tape: (1 + instructions, COLUMNS): first the batch size, where input, gaps and outputs
-            are, and the addresses of a :class:`~tauflow.kernels.cpu.binding.Blas` or 0; then the
-            instructions.
-        floats: all numbers: constants, the state, and what the instructions write.
-    """
-    head = tape[0]
-    size, D, M = head[0], x.shape[1], y.shape[1]
-    blas = Blas(head[4], head[5])
-    threads = np.int32(0)
-    if blas.sgemm != 0:
-        threads = set_blas_threads(blas, 1)
-    for t in range(x.shape[0] // size):
-        for b in range(size):
-            own = t * size + b
-            floats[head[2] + b] = dt[own]
-            start = head[1] + b * D
-            copy(x[own], floats[start : start + D])
-        _execute(tape, 1, floats, blas)
-        for b in range(size):
-            start = head[3] + b * M
-            copy(floats[start : start + M], y[t * size + b])
-    if blas.sgemm != 0:
-        set_blas_threads(blas, threads)
 
 
 @inlined
@@ -349,7 +350,7 @@ def forward_tape(index, low, high, blas, machine, steps, valid, states, y):
         copy(states[0, low + b], floats[h_at + b * S : h_at + (b + 1) * S])
     for t in range(steps.shape[1]):
         _load(parts, steps, t, low, size, floats)
-        _execute(tape, 0, floats, blas)
+        execute(tape, 0, floats, blas)
         now = t if keeps else 0
         for b in range(size):
             own = floats[h_at + b * S : h_at + (b + 1) * S]
@@ -388,7 +389,7 @@ def backward_tape(index, low, high, blas, machine, steps, valid, states, pulls):
             counts = valid.shape[1] == 0 or valid[low + b, t]
             for j in range(S):
                 own[j] = carry[low + b, j] if counts else _ZERO
-        _execute(tape, 0, floats, blas)
+        execute(tape, 0, floats, blas)
         for b in range(size):
             if valid.shape[1] == 0 or valid[low + b, t]:
                 copy(floats[pull_at + b * S : pull_at + (b + 1) * S], carry[low + b])

@@ -1,18 +1,54 @@
-"""One step of a stream of LTCs, compiled: it visits the synapses that exist.
+"""One step of a stream, compiled: parameters are packed once, and states live in fixed memory.
 
-Parameters are packed once, and states live in fixed memory.
+The LTC has a step of its own, which visits the synapses that exist.
 """
 
 # mypy: ignore-errors
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tauflow.kernels import synapses as layout
-from tauflow.kernels.cpu.jit import f4, kernel
+from tauflow.kernels.cpu.binding import Blas
+from tauflow.kernels.cpu.jit import f4, kernel, set_blas_threads
 from tauflow.kernels.cpu.math import copy
 from tauflow.kernels.synapses.numba_loop import ltc_forward
 
-_ZERO, _ONE = f4(0.0), f4(1.0)
+from .numba_machine import execute
+
+
+@kernel(of=("../tapes",))
+def run_tape(x, dt, y, tape, floats):
+    """Take the steps of a recorded cell.
+
+    Args:
+        x: inputs, (T B, I).
+        dt: gaps, (T B,).
+        y: receives what the cell emits, (T B, M).
+        tape: (1 + instructions, COLUMNS): first the batch size, where input, gaps and outputs
+            are, and the addresses of a :class:`~tauflow.kernels.cpu.binding.Blas` or 0; then the
+            instructions.
+        floats: all numbers: constants, the state, and what the instructions write.
+    """
+    head = tape[0]
+    size, D, M = head[0], x.shape[1], y.shape[1]
+    blas = Blas(head[4], head[5])
+    threads = np.int32(0)
+    if blas.sgemm != 0:
+        threads = set_blas_threads(blas, 1)
+    for t in range(x.shape[0] // size):
+        for b in range(size):
+            own = t * size + b
+            floats[head[2] + b] = dt[own]
+            start = head[1] + b * D
+            copy(x[own], floats[start : start + D])
+        execute(tape, 1, floats, blas)
+        for b in range(size):
+            start = head[3] + b * M
+            copy(floats[start : start + M], y[t * size + b])
+    if blas.sgemm != 0:
+        set_blas_threads(blas, threads)
 
 
 class Maps(NamedTuple):
