@@ -9,7 +9,7 @@ from kernel_variants import RECORDED
 import tauflow
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import BackendError
-from tauflow.kernels import KERNELS, KernelCall, pick
+from tauflow.kernels import KERNELS, KernelCall, pick, recorded
 from tauflow.kernels.recorded import recorded_limits, run_recorded
 from tauflow.sequence import reference_loop
 from tauflow.tapes.graph import watch
@@ -95,6 +95,27 @@ def test_new_parameters_and_settings_are_followed():
     assert not torch.allclose(run_recorded(call)[0], before)
     call.cell.tau = 3.0
     assert_close(run_recorded(call), reference_loop(call))
+
+
+def test_the_sizes_that_are_remembered_are_few():
+    call = call_of("elman", 40, 8)
+    for rows in range(1, 40):
+        few = replace(call, x=call.x[:rows], h=call.h[:rows], dt=call.dt[:rows])
+        assert_close(run_recorded(few), reference_loop(few))
+    assert 2 <= len(recorded._recordings[call.cell]) <= 34
+
+
+def test_an_objection_is_as_old_as_what_it_is_about():
+    """The way back through a GELU has no instructions: what learns is left to torch."""
+    call = call_of("gnode", 2, 9, {"activation": "gelu"})
+    with torch.no_grad():
+        assert pick(call, "auto").run.__wrapped__ is run_recorded
+    assert pick(call, "auto") is None
+    still = replace(call, x=call.x.detach(), h=call.h.detach(), dt=call.dt.detach())
+    call.cell.requires_grad_(False)
+    assert pick(still, "auto").run.__wrapped__ is run_recorded
+    call.cell.requires_grad_(True)
+    assert pick(still, "auto") is None
 
 
 @pytest.mark.parametrize("frozen", ["x", "parameters", "all"])

@@ -52,6 +52,7 @@ from .engine.workspace import empty
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
+_MOST_RECORDINGS = 32  # of a cell, for as many sizes of batches
 _FEW_STEPS = 8  # which take less time than to find a recording
 
 _HAVE_LOOPS = {
@@ -59,7 +60,10 @@ _HAVE_LOOPS = {
     *(CTRNNCell, ODELSTMCell, NeuronalLTCCell),
 }
 
-_recordings: WeakKeyDictionary[AbstractCell, dict[Any, "Recording | str"]] = WeakKeyDictionary()
+_recordings: WeakKeyDictionary[AbstractCell, dict[Any, "Recording"]] = WeakKeyDictionary()
+_objections: WeakKeyDictionary[AbstractCell, dict[Any, tuple[list[Any], str | None]]] = (
+    WeakKeyDictionary()
+)
 
 
 class Recording(NamedTuple):
@@ -97,17 +101,22 @@ def recorded_limits(call: KernelCall) -> str | None:
         reason = "a recorded step cannot be traced"
     if reason is not None:
         return reason
-    found = _recordings.setdefault(call.cell, {})
-    key = ("why", _rows(call)[0], torch.is_grad_enabled(), call.observed is None)
-    if key not in found:
-        try:
-            _prepare(call)
-            found[key] = ""
-        except CannotRecordError as error:
-            found[key] = f"its step cannot be recorded: {error}"
-    why = found[key]
-    assert isinstance(why, str)
-    return why or None
+    held = _objections.setdefault(call.cell, {})
+    leaves = (call.x, call.h, call.dt, *call.cell.parameters())
+    learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
+    key = _rows(call)[0], learns, call.observed is None
+    settings = _settings(call.cell)
+    if key not in held or held[key][0] != settings:
+        held[key] = settings, _objection(call)
+    return held[key][1]
+
+
+def _objection(call: KernelCall) -> str | None:
+    try:
+        _prepare(call)
+    except CannotRecordError as error:
+        return f"its step cannot be recorded: {error}"
+    return None
 
 
 def is_worth_recording(call: KernelCall) -> bool:
@@ -172,7 +181,7 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
     key = rows, shapes, learns and call.h.requires_grad, learns
     held = _recordings.setdefault(cell, {})
     known = held.get(key)
-    if isinstance(known, Recording) and known.settings == settings and known.prelude is not None:
+    if known is not None and known.settings == settings and known.prelude is not None:
         met = known.prelude.run(cell, split.fixed)
         if likeness(met) == known.like:
             return known, met
@@ -180,7 +189,7 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
     given += [part[:rows, 0].detach().clone() for part in split.parts]
     graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
     like = likeness(met)
-    if isinstance(known, Recording) and known.graph == graph and known.like == like:
+    if known is not None and known.graph == graph and known.like == like:
         held[key] = known = known._replace(settings=settings, prelude=prelude)
         return known, met
     wants = [True, *(wants for _, wants in shapes), *(learns and one.requires_grad for one in met)]
@@ -194,6 +203,8 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
         tapes.record_back(graph, given, met, wants) if keeps else None,
         tuple(width for width, _ in shapes),
     )
+    if len(held) > _MOST_RECORDINGS:
+        held.pop(next(iter(held)), None)
     return made, met
 
 
