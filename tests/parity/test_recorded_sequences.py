@@ -35,14 +35,14 @@ UNRECORDED = {"phased-lstm": "_to_copy"}
 ALL = [(name, {}) for name in MODELS if name not in UNRECORDED] + OTHERS
 
 
-def call_of(name, rows, steps, options=None, *, masked=False):
+def call_of(name, rows, steps, options=None, *, masked=False, sizes=(5, 6)):
     torch.manual_seed(3)
-    cell = tauflow.build(name, 5, 6, **(options or {})).cell
-    x = torch.randn(rows, steps, 5).requires_grad_()
+    cell = tauflow.build(name, *sizes, **(options or {})).cell
+    x = torch.randn(rows, steps, sizes[0]).requires_grad_()
     h = (0.3 * torch.randn(rows, cell.state_size)).requires_grad_()
     dt = (torch.rand(rows, steps, 1) + 0.1).requires_grad_()
     mask = torch.rand(rows, steps) < 0.7 if masked else None
-    seen = torch.rand(rows, steps, 5) < 0.6 if masked and cell.uses_observed else None
+    seen = torch.rand(x.shape) < 0.6 if masked and cell.uses_observed else None
     return KernelCall(cell, x, h, dt, mask, seen)
 
 
@@ -60,7 +60,7 @@ def values_and_gradients(run, call):
 
 def assert_close(actual, expected):
     for one, other in zip(actual, expected, strict=True):
-        unit = max(1.0, other.abs().max().item())
+        unit = max(1.0, *other.detach().abs().flatten().tolist())
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
 
 
@@ -75,6 +75,15 @@ def test_it_is_the_step(name, options, rows, masked):
     assert_close(values_and_gradients(run_recorded, call), expected)  # without watching
     with torch.no_grad():
         assert_close(run_recorded(call), expected[:2])
+
+
+@pytest.mark.parametrize(("name", "options"), ALL, ids=str)
+@pytest.mark.sampled(3)
+def test_sizes_of_one(name, options):
+    """Where sums have one term, and steps from entry to entry mean nothing."""
+    call = call_of(name, 1, 3, options, sizes=(1, 1))
+    expected = values_and_gradients(reference_loop, call)
+    assert_close(values_and_gradients(run_recorded, call), expected)
 
 
 @pytest.mark.parametrize("name", UNRECORDED)

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from .base import AbstractCell, AbstractHoistedCell, Hoisted
+from .built import changes
 from .constants import HoldsConstants
 from .initialise import Generator, glorot_blocks_, joint_glorot_
 from .missing import feature_means, hide_missing, options_of_width
@@ -125,6 +126,8 @@ class GRUDCell(HoldsConstants, AbstractHoistedCell):
 
     def initial_state(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B S"]:
         """Return h = 0, x_last = the mean and age = 0."""
+        if self.x_mean.shape != (self.input_size,):
+            changes(self)  # says what it should be
         h = x.new_zeros(x.shape[0], self.hidden_size)
         return torch.cat([h, self.x_mean.to(x.dtype).expand_as(x), torch.zeros_like(x)], dim=-1)
 

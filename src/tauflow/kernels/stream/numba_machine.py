@@ -191,22 +191,22 @@ def _reduce(row, floats):
         else:
             for j in range(n):
                 first = at + j * row[c.A + 2]
-                out[j] = _reduced(code, floats[first : first + (terms - 1) * step + 1], step)
+                a = floats[first : first + (terms - 1) * step + 1]
+                out[j] = _reduced(code, a, terms, step)
 
 
 @inlined(math=FAST_SUMS)
-def _reduced(code, a, step):
+def _reduced(code, a, terms, step):
     total = a[0]
     if code == c.MAX_EACH:
-        for k in range(step, a.size, step):
-            total = a[k] if a[k] > total or a[k] != a[k] else total
+        for k in range(1, terms):
+            total = a[k * step] if a[k * step] > total or a[k * step] != a[k * step] else total
     elif step == 1:
-        total = _ZERO
-        for k in range(a.size):
+        for k in range(1, a.size):
             total += a[k]
     else:
-        for k in range(step, a.size, step):
-            total += a[k]
+        for k in range(1, terms):
+            total += a[k * step]
     return total
 
 
