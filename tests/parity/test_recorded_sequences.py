@@ -60,7 +60,7 @@ def values_and_gradients(run, call):
 
 def assert_close(actual, expected):
     for one, other in zip(actual, expected, strict=True):
-        unit = max(1.0, *other.detach().abs().flatten().tolist())
+        unit = max([1.0, *other.detach().abs().flatten().tolist()])
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
 
 
