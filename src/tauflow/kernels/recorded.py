@@ -89,9 +89,15 @@ class Recording(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A cell at a call: its recordings by number of rows."""
+    """A cell at a call.
+
+    Args:
+        by_rows: its recordings by number of rows.
+        rows: how many sequences each slice has, the same on the way back.
+    """
 
     by_rows: dict[int, Recording]
+    rows: tuple[int, ...]
 
 
 def recorded_limits(call: KernelCall) -> str | None:
@@ -147,16 +153,19 @@ def run_recorded(call: KernelCall) -> tuple[Tensor, Tensor]:
     try:
         form, inputs = _prepare(call)
     except CannotRecordError as error:
-        raise BackendError(f"the step of {type(call.cell).__name__} {error}.") from error
+        raise BackendError(
+            f"backend 'numba' cannot serve this call: the step of {type(call.cell).__name__} "
+            f"cannot be recorded: {error}. Use backend='reference'."
+        ) from error
     y, last = run(PROGRAM, form, call.mask, *inputs)
     return call.cell.readout(y), last
 
 
-def _rows(call: KernelCall) -> list[int]:
+def _rows(call: KernelCall) -> tuple[int, ...]:
     """Return how many sequences each slice has."""
     count = call.x.shape[0]
     slices = slice_count(count)
-    return [b - a for a, b in pairwise(count * i // slices for i in range(slices + 1))]
+    return tuple(b - a for a, b in pairwise(count * i // slices for i in range(slices + 1)))
 
 
 def _prepare(call: KernelCall) -> tuple[Form, list[Tensor]]:
@@ -167,10 +176,11 @@ def _prepare(call: KernelCall) -> tuple[Form, list[Tensor]]:
     steps = torch.cat([call.x.new_empty(B, T, 0), *floats], dim=-1)
     by_rows: dict[int, Recording] = {}
     met: list[Tensor] = []
-    for rows in sorted(set(_rows(call)), reverse=True):
+    dealt = _rows(call)
+    for rows in sorted(set(dealt), reverse=True):
         by_rows[rows], found = _recording(call, split, rows)
         met += found
-    return Form(by_rows), [steps, call.h, call.x.new_empty(B, T, 0), *met]
+    return Form(by_rows, dealt), [steps, call.h, call.x.new_empty(B, T, 0), *met]
 
 
 def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, list[Tensor]]:
@@ -225,7 +235,7 @@ _PLAIN = (bool, int, float, str, type(None))
 def _loops() -> Any:
     """Import the compiled machine, which takes seconds where it has to be compiled."""
     loops = loops_of("stream.numba_machine")
-    announce("machine's", loops.forward_tape, loops.backward_tape)
+    announce("recorded-step", loops.forward_tape, loops.backward_tape)
     return loops
 
 
@@ -247,7 +257,7 @@ class RecordedProgram(Program):
     def advance(form: Form, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
-        for rows, own in _dealt(form, len(h), met):
+        for rows, own in _dealt(form, met):
             recording = form.by_rows[rows]
             parts = step[0][first : first + rows].split(recording.widths, dim=1)
             after.append(recording.graph.run([h[first : first + rows], *parts], own))
@@ -267,7 +277,7 @@ class RecordedProgram(Program):
         steps, h, _, *met = inputs
         states = out.tape[0]
         states[0] = h
-        machine, _ = _assembled(form, len(h), met, back=False)
+        machine, _ = _assembled(form, met, back=False)
         run_slices(
             _loops().forward_tape,
             len(h),
@@ -277,6 +287,7 @@ class RecordedProgram(Program):
             _valid(mask, len(h)),
             written(states),
             written(out.y),
+            slices=len(form.rows),
         )
         out.last[...] = states[-1]
 
@@ -295,7 +306,7 @@ class RecordedProgram(Program):
         carry = carried(pulls.last, h)
         to_steps = steps.new_empty(B, T if wants[X] else 0, F)
         to_y = h.new_empty(B, 0, h.shape[1]) if pulls.y is None else pulls.y
-        machine, totals = _assembled(form, B, met, back=True)
+        machine, totals = _assembled(form, met, back=True)
         run_slices(
             _loops().backward_tape,
             B,
@@ -305,6 +316,7 @@ class RecordedProgram(Program):
             _valid(mask, B),
             as_array(tape[0]),
             (as_array(to_y), written(carry), written(to_steps)),
+            slices=len(form.rows),
         )
         of_met = [sum(parts[1:], parts[0]) if parts else None for parts in totals]
         return [to_steps if wants[X] else None, carry, None, *of_met]
@@ -319,23 +331,21 @@ def _blas(form: Form) -> Blas:
     return Blas(0, 0) if found is None or max(form.by_rows) <= _FEW_ROWS else found
 
 
-def _dealt(form: Form, count: int, met: Sequence[Tensor]) -> list[tuple[int, Sequence[Tensor]]]:
+def _dealt(form: Form, met: Sequence[Tensor]) -> list[tuple[int, Sequence[Tensor]]]:
     """Return the rows of each slice, and what its steps met."""
-    slices = slice_count(count)
-    rows = [b - a for a, b in pairwise(count * i // slices for i in range(slices + 1))]
     own, first = {}, 0
     for number, recording in form.by_rows.items():
         own[number] = met[first : first + len(recording.like)]
         first += len(recording.like)
-    return [(number, own[number]) for number in rows]
+    return [(number, own[number]) for number in form.rows]
 
 
 def _assembled(
-    form: Form, count: int, met: Sequence[Tensor], *, back: bool
+    form: Form, met: Sequence[Tensor], *, back: bool
 ) -> tuple[_Machine, list[list[Tensor]]]:
     """Return machines for all slices, their parameters fetched, and where totals will stand."""
     programs = []
-    for rows, own in _dealt(form, count, met):
+    for rows, own in _dealt(form, met):
         recording = form.by_rows[rows]
         program = recording.back if back else recording.forward
         assert program is not None

@@ -161,15 +161,18 @@ def slice_count(count: int) -> int:
     return max(1, min(torch.get_num_threads(), count))
 
 
-def run_slices(kernel: Callable[..., None], count: int, *arguments: Any) -> None:
+def run_slices(
+    kernel: Callable[..., None], count: int, *arguments: Any, slices: int | None = None
+) -> None:
     """Call ``kernel(slice, low, high, *arguments)`` for every slice of a batch.
 
     Args:
         kernel: compiled without the GIL; ``slice`` numbers its own accumulators.
         count: sequences in the batch.
         arguments: passed on, shared by all slices.
+        slices: into how many the batch is cut; by default :func:`slice_count`.
     """
-    slices = slice_count(count)
+    slices = slice_count(count) if slices is None else slices
     if slices == 1 and kernel.overloads:  # type: ignore[attr-defined]
         kernel(0, 0, count, *arguments)
         return
