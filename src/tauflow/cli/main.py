@@ -16,7 +16,17 @@ from .info import info
 from .inspect import inspect
 from .own_table import takes_table
 from .predict import predict
-from .recipe import Cluster, Config, Device, Log, Settings, config_table, recipe_changes
+from .recipe import (
+    Cluster,
+    Config,
+    Device,
+    Log,
+    RowSettings,
+    Settings,
+    config_table,
+    recipe_changes,
+    row_changes,
+)
 from .tune import tune
 from .warmup import warmup
 
@@ -192,17 +202,19 @@ def reproduce(
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
     device: Device = None,
-    settings: Settings = None,
+    settings: RowSettings = None,
 ) -> None:
     """Measure a published table again; what is finished already is not run again.
 
     The exit code is 0 when all is done, 1 when a run failed, and 75 when the budget left runs over.
-    With --set the table is one of its own, with results beside the published one's.
+    With --set the table is one of its own, with results beside the published one's; tauflow report
+    tells them below its row.
     """
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
     from tauflow.experiments.report.page import write_grid_reports
     from tauflow.experiments.run.job import Places
+    from tauflow.experiments.spec.variation import varied
 
     from .lists import print_experiments
     from .options import seconds_or_none
@@ -212,7 +224,7 @@ def reproduce(
         print_experiments()
         return
     grid = measure(
-        load_experiment(table).changed(recipe_changes(settings)),
+        varied(load_experiment(table), row_changes(settings)),
         models=[name.strip() for name in models.split(",") if name.strip()] or None,
         seeds=seeds,
         epochs=epochs,

@@ -81,6 +81,14 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="recipe.lr=0.01, any field of the recipe; may be repeated."),
 ]
+RowSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="recipe.lr=0.01, model.layers=2 or data.split=by_time: other settings of the rows; "
+        "may be repeated.",
+    ),
+]
 Log = Annotated[
     list[str] | None,
     typer.Option(help="Also log to csv, tensorboard, mlflow or wandb; may be repeated."),
@@ -102,10 +110,8 @@ def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:
     Raises:
         ArgumentError: a setting is not of the recipe, or is given twice.
     """
-    from .options import key_values
-
     said = {name: value for name, value in given.items() if value is not None}
-    for key, value in key_values(texts or [], option="--set").items():
+    for key, value in row_changes(texts).items():
         place, _, name = key.partition(".")
         if place != "recipe" or not name:
             raise ArgumentError(
@@ -116,6 +122,22 @@ def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:
             raise ArgumentError(
                 f"--set {key} and --{name.replace('_', '-')} say the same. Leave one of them out."
             )
+        said[name] = value
+    return said
+
+
+def row_changes(texts: list[str] | None) -> dict[str, Any]:
+    """Return what ``--set`` gives by dotted name; ``recipe.A.b`` is entry b of the recipe's A.
+
+    Raises:
+        ArgumentError: a text has no ``=``, or a key comes twice.
+    """
+    from .options import key_values
+
+    said: dict[str, Any] = {}
+    for key, value in key_values(texts or [], option="--set").items():
+        place, _, name = key.partition(".")
         name, _, inner = name.partition(".")
-        said[name] = {**said.get(name, {}), inner: value} if inner else value
+        outer = f"{place}.{name}" if name else place
+        said[outer] = {**said.get(outer, {}), inner: value} if inner else value
     return said

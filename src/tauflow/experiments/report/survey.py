@@ -12,10 +12,12 @@ from tauflow.experiments.run.results import DONE, FAILED, RunRecord
 from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Experiment, Published, Row
 from tauflow.experiments.spec.load import list_experiments, load_experiment
+from tauflow.experiments.spec.variation import VARIED
 from tauflow.training.metrics import METRICS
 
 from . import table
 from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
+from .tried import Tried, read_tried, told
 from .trivial import BASELINES_FILE, read_trivial, trivial
 
 BETTER, AGREES, WORSE = "better", "as published", "worse"
@@ -97,6 +99,7 @@ class TableSurvey:
             are not.
         failures: runs that failed and have not been made good.
         trivial: what predictions without learning score, a line for each part.
+        tried: runs of the rows with other settings.
     """
 
     grid: Grid
@@ -104,6 +107,7 @@ class TableSurvey:
     others: int
     failures: tuple[RunRecord, ...]
     trivial: tuple[str, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
     @property
     def experiment(self) -> Experiment:
@@ -170,7 +174,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     warnings = [
         f"{path.name} belongs to no table that is known; it is left out."
         for path in sorted(results_dir.glob("*.jsonl"))
-        if path.stem not in experiments
+        if path.stem.split(VARIED)[0] not in experiments
     ]
     tables = []
     for name, experiment in sorted(experiments.items()):
@@ -178,7 +182,10 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
         warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
         if records:
             said = [remarks.get(table, {}) for table in (*experiment.runs_of, name)]
-            one = _survey_table(experiment, records, {k: v for d in said for k, v in d.items()})
+            tried, torn = read_tried(experiment, results_dir)
+            warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
+            texts = {k: v for d in said for k, v in d.items()}
+            one = _survey_table(experiment, records, texts, tuple(tried))
             tables.append(replace(one, trivial=tuple(trivial(experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
@@ -203,7 +210,10 @@ def _documents(results_dir: Path, experiments: Iterable[str]) -> tuple[str, ...]
 
 
 def _survey_table(
-    experiment: Experiment, records: Sequence[RunRecord], remarks: Mapping[str, str]
+    experiment: Experiment,
+    records: Sequence[RunRecord],
+    remarks: Mapping[str, str],
+    tried: tuple[Tried, ...],
 ) -> TableSurvey:
     done = {record.key: record for record in records if record.status == DONE}
     entries = []
@@ -213,13 +223,17 @@ def _survey_table(
         own = [record for record in mine if is_of(experiment.cut(record.asked), record)]
         shown, epochs = _of_one_length(row, own)
         belonging += [record for record in own if record.asked <= epochs]
-        entries.append(_entry(experiment, row, shown, epochs, remarks.get(row.name, "")))
+        entry = _entry(experiment, row, shown, epochs, remarks.get(row.name, ""))
+        also = told(tried, row, experiment.ddof) if shown else ""
+        said = [f"{text.rstrip('.')}." for text in (entry.remark, also) if text]
+        entries.append(replace(entry, remark=" ".join(said)) if also else entry)
     failed = {r.key: r for r in records if r.status == FAILED and r.key not in done}
     return TableSurvey(
         grid=Grid(experiment, tuple(belonging)),
         entries=tuple(entries),
         others=len(done) - len(belonging),
         failures=tuple(failed.values()),
+        tried=tried,
     )
 
 

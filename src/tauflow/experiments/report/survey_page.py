@@ -53,12 +53,15 @@ def facts(found: Survey) -> list[tuple[str, str]]:
     records = records_of(tables)
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
+    others = [r for one in tables for tried in one.tried for r in tried.records]
     return [
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
         ("of their rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("runs", str(len(records))),
         ("training time", duration(sum(r.seconds or 0.0 for r in records))),
+        ("runs with other settings", str(len(others))),
+        ("their training time", duration(sum(r.seconds or 0.0 for r in others))),
     ]
 
 

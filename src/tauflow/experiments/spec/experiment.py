@@ -1,6 +1,5 @@
 """What an experiment is: frozen dataclasses, checked when built."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -178,34 +177,6 @@ class Experiment:
     command: str | None = None
     runs_of: tuple[str, ...] = ()
     epochs: int | None = None
-
-    def changed(self, changes: Mapping[str, Any]) -> "Experiment":
-        """Return an experiment of its own, whose recipes have other values of some fields.
-
-        Args:
-            changes: values by name of the recipe's field.
-
-        Raises:
-            SpecificationError: there is no such field.
-        """
-        if not changes:
-            return self
-        words = ", ".join(f"{name}={value}" for name, value in changes.items())
-        return replace(
-            self,
-            name=re.sub(r"[^\w.-]+", "-", f"{self.name}-with-{words}"),
-            title=f"{self.title}, with {words}",
-            rows=tuple(
-                replace(
-                    row,
-                    recipe=row.recipe and row.recipe.changed(changes),
-                    search=tuple(
-                        replace(one, recipe=one.recipe.changed(changes)) for one in row.search
-                    ),
-                )
-                for row in self.rows
-            ),
-        )
 
     def cut(self, epochs: int | None) -> "Experiment":
         """Return the experiment with another number of epochs, ``None`` for the recipes' own."""

@@ -26,6 +26,7 @@ from tauflow.experiments.spec.load import (  # Python 3.10 has it under another 
     tomllib,
 )
 from tauflow.experiments.spec.parse import experiment_from_dict
+from tauflow.experiments.spec.variation import varied
 
 ROOT = Path(__file__).parents[4]
 
@@ -47,7 +48,16 @@ def surveyed(folder, tmp_path):
 
 
 def add(
-    folder, row="gru", *, seed=0, test=0.5, experiment=None, error=None, epochs=None, setting=None
+    folder,
+    row="gru",
+    *,
+    seed=0,
+    test=0.5,
+    experiment=None,
+    error=None,
+    epochs=None,
+    setting=None,
+    file="tiny",
 ):
     """Append a run with an invented score to the results of the tiny table."""
     experiment = experiment or tiny()
@@ -60,7 +70,13 @@ def add(
     }
     known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
     record = RunRecord(**identity(job, "2024-05-06T07:08:09+00:00"), **known)
-    results.append(folder / "tiny.jsonl", record)
+    results.append(folder / f"{file}.jsonl", record)
+
+
+def add_varied(folder, changes, *, row="gru", seed=0, test=0.5, epochs=None):
+    """Append a run of the tiny table with other settings, where reproduce --set writes it."""
+    table, file = varied(tiny(), changes), varied(tiny(), changes).name
+    add(folder, row, seed=seed, test=test, experiment=table, epochs=epochs, file=file)
 
 
 def entries_of(found):
@@ -386,3 +402,31 @@ def test_the_results_of_this_repository_can_be_surveyed():
     assert counts["ltc-table-6"] >= 2
     assert counts["cfc-table-7"] >= 4
     assert not found.warnings
+
+
+def test_runs_with_other_settings_are_told_below_their_row(folder, surveyed):
+    add(folder, test=0.9)
+    for seed, test in enumerate((0.5, 0.7)):
+        add_varied(folder, {"recipe.lr": 0.5}, seed=seed, test=test)
+    add_varied(folder, {"model.hidden_size": 9}, test=0.25)
+    found = surveyed()
+    remark = entries_of(found)["gru"].remark
+    assert "not looked into yet. With other settings: " in remark
+    assert "lr 0.5: 0.600 ± 0.141 (2 runs)" in remark
+    assert "hidden_size 9: 0.250 (1 run)" in remark
+    assert not found.warnings
+    assert remark in survey_markdown(found)
+    assert "- runs with other settings: 3\n" in survey_markdown(found)
+    assert "With other settings" not in entries_of(found)["elman"].remark
+
+
+def test_fewer_epochs_of_another_setting_are_part_of_what_is_different(folder, surveyed):
+    add(folder, test=0.9)
+    add_varied(folder, {"recipe.lr": 0.5}, epochs=1, test=0.5)
+    assert re.search(r"lr 0.5.*epochs 1|epochs 1.*lr 0.5", entries_of(surveyed())["gru"].remark)
+
+
+def test_runs_with_other_settings_are_nothing_without_a_run_as_published(folder, surveyed):
+    add_varied(folder, {"recipe.lr": 0.5}, test=0.5)
+    assert not surveyed().tables
+    assert not surveyed().warnings

@@ -1,0 +1,50 @@
+import pytest
+from tiny_experiment import tiny
+
+from tauflow.errors import SpecificationError
+from tauflow.experiments import load_experiment
+from tauflow.experiments.spec.variation import varied
+
+
+def test_without_changes_a_table_is_itself():
+    assert varied(tiny(), {}) == tiny()
+
+
+def test_recipe_model_and_data_of_every_row_can_differ():
+    found = varied(
+        tiny(),
+        {"recipe.lr": 0.5, "model.hidden_size": 7, "model.activation": "relu", "data.noise": 0.25},
+    )
+    assert found.name == "tiny-with-lr-0.5-hidden_size-7-activation-relu-noise-0.25"
+    assert found.title.endswith("with lr=0.5, hidden_size=7, activation=relu, noise=0.25")
+    for row, own in zip(found.rows, tiny().rows, strict=True):
+        if own.model is None:
+            assert row == own
+            continue
+        assert row.recipe == own.recipe.changed({"lr": 0.5})
+        assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
+        assert row.model.options == {**own.model.options, "activation": "relu"}
+        assert row.part.options == {**own.part.options, "noise": 0.25}
+
+
+def test_every_setting_of_a_search_differs():
+    table = load_experiment("gnode-figure-1")
+    own, row = (one.row("gnode-6") for one in (table, varied(table, {"recipe.epochs": 5})))
+    assert [one.label for one in row.search] == [one.label for one in own.search]
+    assert {one.recipe.lr for one in row.search} == {one.recipe.lr for one in own.search}
+    assert {one.recipe.epochs for one in row.search} == {5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.5}, "'lr' is no setting of a row.* recipe.lr, model.hidden_size, data.split"),
+        ({"recipes.lr": 0.5}, "'recipes.lr' is no setting.*Did you mean 'recipe'"),
+        ({"recipe.lrr": 0.5}, "a recipe has no option 'lrr'. Did you mean 'lr'"),
+        ({"recipe.lr": "high"}, "lr must be a finite number > 0"),
+        ({"model.input_size": 3}, "'input_size' follows from the data set"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes, message):
+    with pytest.raises(SpecificationError, match=message):
+        varied(tiny(), changes)
