@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tauflow.cells.catalog import MODELS
 from tauflow.data.catalog import DATASETS
 from tauflow.experiments import list_experiments, load_experiment, parameter_counts
+from tauflow.experiments.report.table import looks_ahead
 from tauflow.experiments.spec.experiment import READY
 from tauflow.models import DRIVING_MODELS, driving_model, model_entry
+from tauflow.models.registry import WHOLE_MODELS, entry_of
 from tauflow.training import LOSSES, METRICS
 
 TABLES = {
@@ -19,6 +22,7 @@ TABLES = {
     *("gnode-table-1", "gnode-table-3", "gnode-table-4", "gnode-table-5"),
     *("gnode-table-6", "gnode-table-7", "gnode-table-8"),
     *("gnode-figure-1", "gnode-figure-2", "gnode-figure-3", "gnode-figure-6"),
+    "one-budget",
 }
 
 
@@ -53,7 +57,8 @@ def test_a_table_says_what_it_runs(name):
             model_entry(row.model.cell)
             assert LOSSES[row.loss].target == LOSSES[card.loss].target
             assert METRICS[row.metric].target == METRICS[card.metric].target
-            assert row.recipe.select == "last" or card.sizes[1] or "setting" in row.part.options
+            validates = card.sizes[1] or {"setting", "holdout"} & set(row.part.options)
+            assert row.recipe.select == "last" or validates
             assert row.recipe.epochs > 1
 
 
@@ -179,3 +184,24 @@ def test_settings_are_those_of_the_papers():
     assert drops == [{"drop": 0.3}, {"drop": 0.7}]
     slow = load_experiment("gnode-table-8").row("mgru").model.options
     assert (slow["tau"], slow["initial_state"]) == (100.0, "affine")
+
+
+def test_every_causal_network_has_the_same_budget():
+    """A new model belongs into the comparison, or among the variants that it leaves out."""
+    experiment = load_experiment("one-budget")
+    networks = {row.model.cell for row in experiment.rows}
+    for row in experiment.rows:
+        assert not looks_ahead(row)
+        assert row.recipe == experiment.row(f"lstm/{row.part.name}").recipe
+        assert [one.recipe.lr for one in row.search] == [0.001, 0.004, 0.016]
+        assert (row.model.hidden_size, row.model.options) == (64, {})
+    variants = {
+        *("ltc-neuronal", "wired-cfc", "ct-rnn-ltc", "ct-gru-ltc", "convolutional"),
+        *("elman-euler", "gru-euler", "lstm-euler", "lem-forward", "bidirectional-rnn"),
+        *("ode-lstm-torch", "ct-lstm-released", "phased-lstm-released", "rnn-decay-released"),
+        *("gru-d-unmasked", "gru-d-rubanova", "rnn-decay-rubanova", "ode-rnn-rubanova"),
+        *("rnn-impute", "hippo-lagt"),
+    }
+    causal = {name for name in [*MODELS, *WHOLE_MODELS] if not entry_of(name).looks_ahead({})}
+    assert networks | variants == causal
+    assert not networks & variants
