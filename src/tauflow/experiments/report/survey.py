@@ -143,9 +143,19 @@ class Survey:
     warnings: tuple[str, ...]
 
     @property
+    def published(self) -> tuple[TableSurvey, ...]:
+        """The tables of papers, with results."""
+        return tuple(one for one in self.tables if one.experiment.published)
+
+    @property
+    def comparisons(self) -> tuple[TableSurvey, ...]:
+        """The comparisons of our own, with results."""
+        return tuple(one for one in self.tables if not one.experiment.published)
+
+    @property
     def without(self) -> tuple[str, ...]:
-        """Names of the tables that have no results."""
-        return tuple(one.name for one in self.unmeasured)
+        """Names of the papers' tables that have no results."""
+        return tuple(one.name for one in self.unmeasured if one.published)
 
 
 def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:

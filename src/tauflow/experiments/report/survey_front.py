@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.timespan import duration
@@ -11,25 +11,12 @@ from tauflow.experiments.spec.experiment import Experiment, Row
 from tauflow.training.metrics import METRICS
 
 from . import table
+from .comparison import by_validation
+from .front import Front
 from .survey import AGREES, BETTER, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
 
 JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
 _PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
-
-
-class Front(NamedTuple):
-    """A small table of the first screen."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    words: int
-    caption: str
-
-    @property
-    def numbers(self) -> range:
-        """Positions of the columns that hold numbers; words come first."""
-        return range(self.words, len(self.headers))
 
 
 def records_of(tables: Iterable[TableSurvey]) -> list[RunRecord]:
@@ -40,17 +27,21 @@ def records_of(tables: Iterable[TableSurvey]) -> list[RunRecord]:
 
 def fronts(found: Survey) -> list[Front]:
     """Return the tables of the first screen; without any results there are none."""
-    return [by_paper(found), by_task(found)] if found.tables else []
+    if not found.tables:
+        return []
+    choice = by_validation(found)
+    return [by_paper(found), *([] if choice is None else [choice]), by_task(found)]
 
 
 def by_paper(found: Survey) -> Front:
     """Return how many rows of each paper's tables came out how, over all that can be trained."""
     papers: dict[str, list[Experiment]] = {}
     measured: dict[str, list[TableSurvey]] = {}
-    for one in found.tables:
+    for one in found.published:
         measured.setdefault(_paper(one.experiment), []).append(one)
-    for experiment in (*(one.experiment for one in found.tables), *found.unmeasured):
-        papers.setdefault(_paper(experiment), []).append(experiment)
+    for experiment in (*(one.experiment for one in found.published), *found.unmeasured):
+        if experiment.published:
+            papers.setdefault(_paper(experiment), []).append(experiment)
     rows = []
     for paper, experiments in sorted(papers.items()):
         own = measured.get(paper, [])
@@ -79,7 +70,7 @@ def by_paper(found: Survey) -> Front:
 def by_task(found: Survey) -> Front:
     """Return, for each data set and protocol, the best of the measured models that are causal."""
     tasks: dict[str, list[tuple[TableSurvey, RowSurvey]]] = {}
-    for one in found.tables:
+    for one in found.published:
         for entry in one.measured:
             if not table.looks_ahead(entry.row):
                 tasks.setdefault(_task(entry.row), []).append((one, entry))

@@ -8,6 +8,7 @@ from tauflow.experiments.run.timespan import duration
 from tauflow.plain_text import markdown_table
 
 from . import table
+from .comparison import trade_offs
 from .document import environment_of, measured_with, render, write
 from .pictures import curves_of_parts
 from .survey import REPORT, RowSurvey, Survey, TableSurvey
@@ -49,20 +50,27 @@ def write_survey(found: Survey, results_dir: Path) -> tuple[Path, Path]:
 
 def facts(found: Survey) -> list[tuple[str, str]]:
     """Return a few numbers to begin with, each after its name."""
-    tables = found.tables
+    tables = found.published
     records = records_of(tables)
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
-    others = [r for one in tables for tried in one.tried for r in tried.records]
+    others = [r for one in found.tables for tried in one.tried for r in tried.records]
+    compared = [r for one in found.comparisons for r in one.grid.records]
     return [
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
         ("of their rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("runs", str(len(records))),
         ("training time", duration(sum(r.seconds or 0.0 for r in records))),
-        ("runs with other settings", str(len(others))),
-        ("their training time", duration(sum(r.seconds or 0.0 for r in others))),
+        ("runs with other settings", _effort(others)),
+        ("runs of comparisons of our own", _effort(compared)),
     ]
+
+
+def _effort(records: list[RunRecord]) -> str:
+    """Return how many runs there are and how long they took."""
+    hours = sum(record.seconds or 0.0 for record in records)
+    return f"{len(records)}, {duration(hours)}" if records else "0"
 
 
 def summary(one: TableSurvey) -> str:
@@ -187,7 +195,7 @@ def survey_page(found: Survey) -> str:
         texts=TEXTS,
         tiles=facts(found),
         fronts=fronts(found),
-        overview=deviations(found.tables),
+        overviews=[one for one in (deviations(found.tables), trade_offs(found.tables)) if one],
         sections=[_section(one) for one in found.tables],
         computed=COMPUTED,
         survey=found,

@@ -178,6 +178,11 @@ class Experiment:
     runs_of: tuple[str, ...] = ()
     epochs: int | None = None
 
+    @property
+    def published(self) -> bool:
+        """Whether a paper has any of its numbers; else it is a comparison of our own."""
+        return any(row.published.absent is None for row in self.rows)
+
     def cut(self, epochs: int | None) -> "Experiment":
         """Return the experiment with another number of epochs, ``None`` for the recipes' own."""
         return replace(self, epochs=epochs)

@@ -53,6 +53,7 @@ def add(
     *,
     seed=0,
     test=0.5,
+    valid=None,
     experiment=None,
     error=None,
     epochs=None,
@@ -65,7 +66,9 @@ def add(
     ran = job.recipe.epochs
     history = [{"epoch": e + 1, "train_loss": 1.0, "valid": test, "test": test} for e in range(ran)]
     scores = {
-        **{"valid": test, "test": test, "last_test": test, "best_epoch": ran, "epochs": ran},
+        "valid": test if valid is None else valid,
+        **dict.fromkeys(("test", "last_test"), test),
+        **dict.fromkeys(("best_epoch", "epochs"), ran),
         **{"seconds": 3.0 * ran, "seconds_per_epoch": 3.0, "history": tuple(history)},
     }
     known = {"status": "failed", "error": error} if error else {"status": "done", **scores}
@@ -416,7 +419,7 @@ def test_runs_with_other_settings_are_told_below_their_row(folder, surveyed):
     assert "hidden_size 9: 0.250 (1 run)" in remark
     assert not found.warnings
     assert remark in survey_markdown(found)
-    assert "- runs with other settings: 3\n" in survey_markdown(found)
+    assert "- runs with other settings: 3, " in survey_markdown(found)
     assert "With other settings" not in entries_of(found)["elman"].remark
 
 

@@ -3,9 +3,11 @@
 import pytest
 from test_survey import TINY, add
 
+from tauflow.experiments.report.comparison import by_validation, frontier, trade_offs
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_front import by_paper, by_task, fronts
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
+from tauflow.experiments.spec.load import load_experiment
 
 
 @pytest.fixture
@@ -45,3 +47,100 @@ def test_both_reports_begin_with_it(found):
         assert f"<h2>{front.title}</h2>" in page
         assert text.index(f"## {front.title}") < text.index("## tiny")
     assert "| GRU | tiny | 0.600" in text
+
+
+OURS = """
+name = "ours"
+title = "A comparison"
+source = "Nobody, beyond the papers"
+loss = "mse"
+metric = "mse"
+seeds = 2
+dataset = "pendulum"
+
+[published]
+absent = "not in a paper"
+
+[model]
+hidden_size = 3
+
+[recipe]
+epochs = 2
+
+[search.recipe]
+lr = [0.01, 0.1]
+
+[[row]]
+name = "gru"
+title = "GRU"
+published = {}
+model = { cell = "gru" }
+
+[[row]]
+name = "lstm"
+title = "LSTM"
+published = {}
+model = { cell = "lstm" }
+
+[[row]]
+name = "elman"
+title = "Elman"
+published = {}
+model = { cell = "elman" }
+"""
+
+
+@pytest.fixture
+def compared(tmp_path):
+    folder, specification = tmp_path / "results", tmp_path / "ours.toml"
+    folder.mkdir()
+    specification.write_text(OURS, encoding="utf-8")
+    ours = load_experiment(specification)
+    #        validation and test of each learning rate
+    scores = {"gru": [(0.5, 0.6), (0.3, 0.9)], "lstm": [(0.4, 0.2), (0.6, 0.1)]}
+    for row, pairs in scores.items():
+        for setting, (valid, test) in zip(ours.row(row).search, pairs, strict=True):
+            add(folder, row, valid=valid, test=test, setting=setting, experiment=ours, file="ours")
+    half = ours.row("elman").search[0]  # one of its two settings only
+    add(folder, "elman", valid=0.1, test=0.1, setting=half, experiment=ours, file="ours")
+    return survey(folder, [specification])
+
+
+def test_validation_chooses_setting_and_network(compared):
+    ((task, network, others, test, best, count, *_),) = by_validation(compared).rows
+    # The GRU's second setting has the best validation score of those that had their whole budget.
+    assert (task, network, others, count) == ("", "GRU", "LSTM", "2")
+    assert test.startswith("0.900 (mean squared error")
+    assert best == "0.200"
+
+
+def test_comparisons_are_not_counted_among_the_papers(compared):
+    assert [one.experiment.name for one in compared.comparisons] == ["ours"]
+    assert not compared.published
+    assert not by_task(compared).rows
+    text = survey_markdown(compared)
+    assert "- tables with results: 0 of " in text
+    assert "- runs of comparisons of our own: 5, 30.0 s" in text
+    assert "ours" not in compared.without
+    assert "one-budget" not in compared.without
+
+
+def test_what_a_score_costs_is_drawn(compared):
+    picture = trade_offs(compared.tables)
+    assert picture is not None
+    assert picture.uri in survey_page(compared)
+    assert trade_offs(()) is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "losses", "front"),
+    [
+        ([1, 2, 3], [3, 2, 1], {0, 1, 2}),
+        ([1, 2, 3], [1, 2, 3], {0}),
+        ([3, 1, 2], [1, 2, 2], {0, 1}),
+        ([1, 1], [2, 1], {1}),
+        ([], [], set()),
+    ],
+)
+def test_the_front_is_what_nothing_beats_at_less_cost(costs, losses, front):
+    assert frontier(costs, losses) == front

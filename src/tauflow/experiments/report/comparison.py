@@ -1,0 +1,179 @@
+"""What comparisons of our own say: which network to take for a task, and what it costs."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from tauflow.draw.axes import log_axis, used
+from tauflow.draw.canvas import canvas_of, uri_of
+from tauflow.draw.palette import BLUE, GREY, INK
+from tauflow.experiments.run.timespan import duration
+from tauflow.training.metrics import METRICS
+
+from . import table
+from .front import Front
+from .pictures import Picture
+from .survey import RowSurvey, Survey, TableSurvey
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NEXT = 3
+"""How many networks are named beside the best."""
+_SHOWN = 0.85
+"""Share of the networks whose scores the picture's axis spans; the others are at its end."""
+
+
+class Candidate(NamedTuple):
+    """A network that was tried for a task.
+
+    Args:
+        entry: its row.
+        valid: mean validation score.
+        test: mean test score.
+        parameters: trainable parameters.
+        seconds: time of one training.
+    """
+
+    entry: RowSurvey
+    valid: float
+    test: float
+    parameters: int
+    seconds: float
+
+
+def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
+    """Return the networks of every part of a comparison, the best validation score first.
+
+    A network of which not every setting was tried is left out: it had less than the others.
+    """
+    found: dict[str, list[Candidate]] = {}
+    for entry in one.measured:
+        valid = [r.valid for r in entry.records if r.valid is not None]
+        test = [r.test for r in entry.records if r.test is not None]
+        if entry.few_settings or not valid or not test:
+            continue
+        seconds = fmean(record.seconds or 0.0 for record in entry.records)
+        size = entry.records[0].parameters or 0
+        one_of_them = Candidate(entry, fmean(valid), fmean(test), size, seconds)
+        found.setdefault(entry.row.part.name, []).append(one_of_them)
+    for networks in found.values():
+        row = networks[0].entry.row
+        metric = (row.recipe and row.recipe.select_by) or row.metric
+        sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+        networks.sort(key=lambda one: sign * one.valid)
+    return found
+
+
+def by_validation(found: Survey) -> Front | None:
+    """Return which network validation would choose for each task; ``None`` without comparisons."""
+    rows = [
+        _choice(part, networks)
+        for one in found.comparisons
+        for part, networks in candidates(one).items()
+        if len(networks) > 1
+    ]
+    if not rows:
+        return None
+    names = ", ".join(one.experiment.name for one in found.comparisons)
+    return Front(
+        title="Which network to take",
+        headers=(
+            *("task", "network", "the next by validation", "test", "best on test", "of networks"),
+            *("parameters", "training"),
+        ),
+        rows=rows,
+        words=3,
+        caption=f"From {names}: causal networks that had the same budget for choosing settings. "
+        "Validation chooses the network, too, as a user would; the column after shows the best "
+        "test score of any, which nobody can choose beforehand.",
+    )
+
+
+def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
+    best, metric = networks[0], networks[0].entry.row.metric
+    pick = max if METRICS[metric].higher_is_better else min
+    ours = best.entry.line.ours.split(" (")[0]
+    return (
+        part,
+        best.entry.row.title,
+        ", ".join(one.entry.row.title for one in networks[1 : 1 + _NEXT]),
+        f"{ours} ({table.unit(metric)})",
+        table.show_number(pick(one.test for one in networks), metric),
+        str(len(networks)),
+        f"{best.parameters:,}",
+        duration(best.seconds),
+    )
+
+
+def trade_offs(tables: Iterable[TableSurvey]) -> Picture | None:
+    """Draw test scores over time of training and number of parameters, a line for each task."""
+    tasks = [
+        (part, networks)
+        for one in tables
+        if not one.experiment.published
+        for part, networks in candidates(one).items()
+        if len(networks) > 1
+    ]
+    if not tasks:
+        return None
+    with canvas_of((9.6, 3.1 * len(tasks) + 0.2)) as canvas:
+        grid = canvas.subplots(len(tasks), 2, squeeze=False)
+        used(grid, 2 * len(tasks))
+        for (part, networks), (left, right) in zip(tasks, grid, strict=True):
+            metric = networks[0].entry.row.metric
+            for axes, costs, label in (
+                (left, [one.seconds for one in networks], "seconds of one training"),
+                (right, [float(one.parameters) for one in networks], "parameters"),
+            ):
+                known = [place for place, cost in enumerate(costs) if cost > 0]
+                if known:
+                    shown = [networks[place] for place in known]
+                    _draw(axes, shown, [costs[place] for place in known], networks[0])
+                axes.set_xlabel(label)
+            left.set_ylabel(f"test {table.unit(metric)}")
+            left.set_title(part)
+        uri = uri_of(canvas)
+    caption = (
+        "Every network of the comparison. Named are those that no other one beats at less cost, "
+        "and the one that validation chooses, drawn dark. Triangles are beyond the axis."
+    )
+    return Picture("What a good score costs", caption, uri)
+
+
+def _draw(
+    axes: "Axes", networks: Sequence[Candidate], costs: Sequence[float], chosen: Candidate
+) -> None:
+    metric = chosen.entry.row.metric
+    sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+    losses = [sign * table.scale_of(metric) * one.test for one in networks]
+    front = frontier(costs, losses)
+    worst = sorted(losses)[round(_SHOWN * (len(losses) - 1))]
+    for place, (one, cost, loss) in enumerate(zip(networks, costs, losses, strict=True)):
+        named = place in front or one is chosen
+        colour = INK if one is chosen else BLUE if named else GREY
+        beyond = "v" if sign < 0 else "^"
+        marker, score = ("o", sign * loss) if loss <= worst else (beyond, sign * worst)
+        axes.plot(cost, score, marker, color=colour, markersize=5, zorder=3 if named else 2)
+        if named:
+            axes.annotate(
+                one.entry.row.title,
+                (cost, score),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=8,
+                color=colour,
+            )
+    log_axis(axes, axes.xaxis)
+
+
+def frontier(costs: Sequence[float], losses: Sequence[float]) -> set[int]:
+    """Return the positions that no other one beats in one of the two without losing the other."""
+    order = sorted(range(len(costs)), key=lambda place: (costs[place], losses[place]))
+    found: set[int] = set()
+    least = float("inf")
+    for place in order:
+        if losses[place] < least:
+            found.add(place)
+            least = losses[place]
+    return found
