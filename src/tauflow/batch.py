@@ -121,6 +121,22 @@ class SequenceBatch:
         counted = torch.arange(1, self.x.shape[1] + 1, device=self.x.device)
         return (self.valid * counted).amax(1)
 
+    def trimmed(self) -> "SequenceBatch":
+        """Return the batch without the steps at its end that are padding in every sequence.
+
+        What stays, at least one step, shares memory. Targets of real numbers, (B, O) with O as long
+        as the sequences, may be one per step or one per sequence: then nothing is cut.
+        """
+        length = self.x.shape[1]
+        unclear = self.y.ndim == 2 and self.y.shape[1] == length and self.y.is_floating_point()
+        if self.mask is None or unclear:
+            return self
+        counts = self.mask.any(0)
+        if self.y_mask is not None:
+            counts = counts | self.y_mask.reshape(len(self), length, -1).any(-1).any(0)
+        steps = int((counts * torch.arange(1, length + 1, device=counts.device)).amax())
+        return self if steps == length else self.with_steps(max(steps, 1))
+
     def with_steps(self, steps: int, *, per_step: bool | None = None) -> "SequenceBatch":
         """Return the first steps of every sequence, or the sequences padded at their ends.
 

@@ -121,3 +121,55 @@ def test_pieces_are_slices_of_few_numbers(monkeypatch, numbers, sizes):
     assert all(piece.x.data_ptr() == whole.x[first].data_ptr() for first, piece in found)
     assert not list(whole[:0].pieces())
     assert whole.tensors().keys() == {"x", "y", "dt", "mask"}
+
+
+def padded(lengths, steps=6, **changes):
+    mask = torch.arange(steps) < torch.tensor(lengths)[:, None]
+    size = len(lengths)
+    fields = {"x": torch.rand(size, steps, 2), "y": torch.zeros(size), "mask": mask, **changes}
+    return SequenceBatch(**fields)
+
+
+def test_trimming_leaves_out_what_is_padding_everywhere():
+    whole = padded([2, 4, 0], dt=torch.rand(3, 6), observed=torch.ones(3, 6, 2).bool())
+    cut = whole.trimmed()
+    assert cut.x.shape == (3, 4, 2)
+    assert cut.lengths.tolist() == [2, 4, 0]
+    for name in ("x", "dt", "mask", "observed"):
+        torch.testing.assert_close(getattr(cut, name), getattr(whole, name)[:, :4])
+    assert cut.x.data_ptr() == whole.x.data_ptr()
+    assert cut.y is whole.y
+
+
+def test_trimming_keeps_holes_and_one_step_at_least():
+    holes = padded([6, 6])
+    holes.mask[:, 1:5] = False
+    assert holes.trimmed() is holes
+    assert padded([0, 0]).trimmed().x.shape == (2, 1, 2)
+    bare = SequenceBatch(torch.rand(2, 6, 2), torch.zeros(2))
+    assert bare.trimmed() is bare
+
+
+def test_trimming_keeps_steps_that_have_a_target():
+    targets = torch.zeros(2, 6).bool()
+    targets[1, 4] = True
+    assert padded([2, 3], y=torch.rand(2, 6, 1), y_mask=targets).trimmed().y.shape == (2, 5, 1)
+    entries = targets[..., None].expand(2, 6, 3)
+    assert padded([2, 3], y=torch.rand(2, 6, 3), y_mask=entries).trimmed().y.shape == (2, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("y", "shape"),
+    [
+        (torch.zeros(2, 6).long(), (2, 3)),  # classes, one per step
+        (torch.zeros(2, 6), (2, 6)),  # real numbers: six per sequence, or one per step?
+        (torch.zeros(2, 5), (2, 5)),
+        (torch.zeros(2, 6, 4), (2, 3, 4)),
+        (torch.zeros(2), (2,)),
+    ],
+)
+def test_trimming_cuts_targets_per_step_only(y, shape):
+    whole = padded([2, 3], y=y)
+    cut = whole.trimmed()
+    assert cut.y.shape == shape
+    assert cut.x.shape[1] == (6 if shape == (2, 6) else 3)

@@ -20,6 +20,9 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
     """Whether times change the result."""
     uses_observed: ClassVar[bool] = False
     """Whether it takes the (B, T, I) mask of measured features."""
+    skips_padding: ClassVar[bool] = True
+    """Whether masked steps at the ends of sequences change nothing, so that training leaves them
+    out where all sequences of a batch have them."""
     takes_images: ClassVar[bool] = False
     """Whether its input size is (channels, height, width) and not a number."""
     every_step: ClassVar[bool] = False

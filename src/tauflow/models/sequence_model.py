@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,9 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         embedding_dropout: dropout on the embedded tokens.
     """
 
+    skips_padding: ClassVar[bool] = True
+    """Masked steps change nothing: training leaves out those that all sequences of a batch have at
+    their ends."""
     options: dict[str, Any]
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import inspect
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,9 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
     """
 
+    skips_padding: ClassVar[bool] = True
+    """Masked steps change nothing: training leaves out those that all sequences of a batch have at
+    their ends."""
     options: dict[str, Any]
 
     def __init__(

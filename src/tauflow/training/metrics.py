@@ -135,6 +135,16 @@ split together: ``auroc`` and ``f1`` of two logits, the ``binary_`` ones of a si
 """
 
 
+def skips_padding(model: nn.Module) -> bool:
+    """Whether a model says, by its class, that padding at the ends of sequences changes nothing.
+
+    Then batches come without what is padding in all of their sequences, and their lengths differ;
+    a compiled model, which would be compiled for many of them, is not asked.
+    """
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    return not compiled and getattr(type(model), "skips_padding", False) is True
+
+
 def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
     """Call a model on a batch and return its predictions without its final state."""
     options = {} if batch.observed is None else {"observed": batch.observed}
@@ -205,6 +215,8 @@ def evaluate_all(
     def look() -> None:
         for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
             batch = data[start : start + batch_size]
+            if skips_padding(model):
+                batch = batch.trimmed()
             if device is not None:
                 batch = batch.to(device)
             prediction = predict(model, batch)

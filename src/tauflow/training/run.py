@@ -15,6 +15,7 @@ from tauflow.errors import NonFiniteError
 
 from .curriculum import beginning, starts_stage, steps_of_epoch
 from .long_gaps import long_gap_words
+from .metrics import skips_padding
 from .optimization import (
     attach_constraints,
     clip_gradients,
@@ -175,7 +176,11 @@ class Run:
         if self.ranks.several:
             whole = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             rows, counts = self.ranks.share(whole), self.ranks.has_own(len(whole))
-        batch = self.data[rows] if self.moved_to is None else self.data[rows].to(self.moved_to)
+        batch = self.data[rows]
+        if skips_padding(self.model):
+            batch = batch.trimmed()
+        if self.moved_to is not None:
+            batch = batch.to(self.moved_to)
         steps = steps_of_epoch(self.recipe, self.epoch)
         return batch if steps is None else beginning(batch, steps), counts
 

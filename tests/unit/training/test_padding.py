@@ -1,0 +1,90 @@
+"""Training leaves out what is padding in a whole batch, and nothing changes by it."""
+
+import pytest
+import torch
+from tiny_training_task import TinyModel
+from torch import nn
+
+from tauflow import LSTM, CfC, SequenceBatch, SequenceModel
+from tauflow.models import Transformer
+from tauflow.training import Recipe, evaluate, train
+
+LENGTHS = [3, 1, 9, 2, 4, 2, 5, 3]
+
+
+def data(per_step):
+    generator = torch.Generator().manual_seed(3)
+    size, steps = len(LENGTHS), 12
+    y = torch.randn((size, steps, 1) if per_step else (size, 1), generator=generator)
+    return SequenceBatch(
+        x=torch.randn(size, steps, 2, generator=generator),
+        y=y,
+        dt=torch.rand(size, steps, generator=generator),
+        mask=torch.arange(steps) < torch.tensor(LENGTHS)[:, None],
+    )
+
+
+def seen_lengths(model):
+    """Return the list of the lengths of the sequences that a model is called with."""
+    seen = []
+    model.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
+    return seen
+
+
+def body(name, *, per_step):
+    torch.manual_seed(0)
+    if name == "transformer":
+        return Transformer(2, 8, return_sequences=per_step, heads=2, dropout=0.0)
+    return {"cfc": CfC, "lstm": LSTM}[name](2, 5, return_sequences=per_step)
+
+
+def fit(model, splits):
+    return train(
+        model,
+        train=splits,
+        valid=splits,
+        loss="mse",
+        metric="mse",
+        recipe=Recipe(epochs=3, batch_size=2, optimizer="sgd", lr=0.05),
+        seed=0,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("name", ["cfc", "lstm", "transformer"])
+def test_it_changes_nothing(name, per_step, monkeypatch):
+    results = []
+    for skips in (True, False):
+        model = SequenceModel(body(name, per_step=per_step), 1)
+        monkeypatch.setattr(SequenceModel, "skips_padding", skips)
+        seen = seen_lengths(model)
+        fit(model, data(per_step))
+        results.append(model.state_dict())
+        assert (min(seen) < 9 and max(seen) == 9) if skips else set(seen) == {12}
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+
+
+def test_other_models_get_whole_batches():
+    model = TinyModel(per_step=False, dropout=0.0)
+    seen = seen_lengths(model)
+    fit(model, data(per_step=False))
+    assert set(seen) == {12}
+
+
+def test_other_models_may_say_so():
+    class Own(TinyModel):
+        skips_padding = True
+
+    model = Own()
+    seen = seen_lengths(model)
+    evaluate(model, data(per_step=True), metric="mse", batch_size=2)
+    assert seen == [3, 9, 4, 5]
+
+
+def test_a_compiled_model_gets_one_length():
+    model = SequenceModel(body("lstm", per_step=False), 1)
+    nn.Module.compile(model, backend="eager")
+    seen = seen_lengths(model)
+    evaluate(model, data(per_step=False), metric="mse", batch_size=2)
+    assert set(seen) == {12}
