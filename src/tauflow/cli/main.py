@@ -223,9 +223,10 @@ def reproduce(
     if table is None:
         print_experiments()
         return
+    names = [name.strip() for name in models.split(",") if name.strip()] or None
     grid = measure(
-        varied(load_experiment(table), row_changes(settings)),
-        models=[name.strip() for name in models.split(",") if name.strip()] or None,
+        varied(load_experiment(table), row_changes(settings), names),
+        models=names,
         seeds=seeds,
         epochs=epochs,
         jobs=jobs,

@@ -1,7 +1,7 @@
 """A table with other settings: what a row would give if one thing were different."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +16,21 @@ VARIED = "-with-"
 """Between a table's name and what is different, in the name of the table that this makes."""
 
 
-def varied(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+def varied(
+    experiment: Experiment, changes: Mapping[str, Any], models: Iterable[str] | None = None
+) -> Experiment:
     """Return an experiment of its own, whose rows have other values of some settings.
 
     Args:
         experiment: a table.
         changes: values by dotted name: ``recipe.FIELD``, ``model.OPTION`` or ``data.OPTION``.
             Without any the table is returned as it is.
+        models: names of the rows that are to have them, as for :meth:`Experiment.select`; the
+            others are left out. By default all.
 
     Raises:
         SpecificationError: a name is of neither, or a value is impossible for a row.
+        UnknownNameError: there is no such row.
     """
     if not changes:
         return experiment
@@ -41,13 +46,11 @@ def varied(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
         experiment,
         name=re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}"),
         title=f"{experiment.title}, with {words}",
-        rows=tuple(_varied(row, changes) for row in experiment.rows),
+        rows=tuple(_varied(row, changes) for row in experiment.select(models)),
     )
 
 
 def _varied(row: Row, changes: Mapping[str, Any]) -> Row:
-    if row.model is None:
-        return row
     data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA}.")}
     trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA}.")}
     one = setting_of(row, trained)
