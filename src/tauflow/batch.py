@@ -124,15 +124,21 @@ class SequenceBatch:
     def trimmed(self) -> "SequenceBatch":
         """Return the batch without the steps at its end that are padding in every sequence.
 
-        What stays, at least one step, shares memory. Targets of real numbers, (B, O) with O as long
-        as the sequences, may be one per step or one per sequence: then nothing is cut.
+        What stays, at least one step, shares memory. Targets (B, O) of real numbers with O as long
+        as the sequences may be one per step or one per sequence: without a ``y_mask``, which says
+        that they are one per step, nothing is cut.
         """
         length = self.x.shape[1]
-        unclear = self.y.ndim == 2 and self.y.shape[1] == length and self.y.is_floating_point()
-        if self.mask is None or unclear:
+        if self.mask is None or not self.mask.numel():
             return self
         counts = self.mask.any(0)
-        if self.y_mask is not None:
+        if self.y_mask is None:
+            alike = self.y.ndim == 2 and self.y.shape[1] == length
+            if alike and (self.y.is_floating_point() or self.y.dtype is torch.bool):
+                return self
+        elif self.y_mask.shape[1] != length:
+            return self
+        else:
             counts = counts | self.y_mask.reshape(len(self), length, -1).any(-1).any(0)
         steps = int((counts * torch.arange(1, length + 1, device=counts.device)).amax())
         return self if steps == length else self.with_steps(max(steps, 1))

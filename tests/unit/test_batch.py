@@ -162,6 +162,7 @@ def test_trimming_keeps_steps_that_have_a_target():
     ("y", "shape"),
     [
         (torch.zeros(2, 6).long(), (2, 3)),  # classes, one per step
+        (torch.zeros(2, 6).bool(), (2, 6)),
         (torch.zeros(2, 6), (2, 6)),  # real numbers: six per sequence, or one per step?
         (torch.zeros(2, 5), (2, 5)),
         (torch.zeros(2, 6, 4), (2, 3, 4)),
@@ -173,3 +174,12 @@ def test_trimming_cuts_targets_per_step_only(y, shape):
     cut = whole.trimmed()
     assert cut.y.shape == shape
     assert cut.x.shape[1] == (6 if shape == (2, 6) else 3)
+
+
+def test_trimming_is_nothing_where_there_is_nothing_to_cut():
+    targets = torch.ones(2, 6).bool()
+    for whole in (padded([2, 3], y_mask=targets)[0:0], padded([0, 0], steps=0)):
+        assert whole.trimmed() is whole
+    values = torch.ones(2, 4, 1).bool()  # of targets that are not one per step
+    whole = padded([2, 3], y=torch.rand(2, 4, 1), y_mask=values)
+    assert whole.trimmed() is whole

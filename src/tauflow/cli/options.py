@@ -42,7 +42,7 @@ def _value(text: str) -> Any:
         return words[text]
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return text
 
 

@@ -85,8 +85,8 @@ RowSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="recipe.lr=0.01, model.layers=2 or data.split=by_time: other settings of the rows; "
-        "may be repeated.",
+        help="recipe.lr=0.01, model.hidden_size=64 or data.split=by_time: other settings of the "
+        "rows; may be repeated.",
     ),
 ]
 Log = Annotated[
@@ -130,7 +130,7 @@ def row_changes(texts: list[str] | None) -> dict[str, Any]:
     """Return what ``--set`` gives by dotted name; ``recipe.A.b`` is entry b of the recipe's A.
 
     Raises:
-        ArgumentError: a text has no ``=``, or a key comes twice.
+        ArgumentError: a text has no ``=``, or a key comes twice, as a whole and by its entries too.
     """
     from .options import key_values
 
@@ -139,5 +139,10 @@ def row_changes(texts: list[str] | None) -> dict[str, Any]:
         place, _, name = key.partition(".")
         name, _, inner = name.partition(".")
         outer = f"{place}.{name}" if name else place
-        said[outer] = {**said.get(outer, {}), inner: value} if inner else value
+        before = said.get(outer, {})
+        if outer in said and not (inner and isinstance(before, dict)):
+            raise ArgumentError(
+                f"--set {key} and --set {outer} say the same. Leave one of them out."
+            )
+        said[outer] = {**before, inner: value} if inner else value
     return said

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,9 +39,6 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         embedding_dropout: dropout on the embedded tokens.
     """
 
-    skips_padding: ClassVar[bool] = True
-    """Masked steps change nothing: training leaves out those that all sequences of a batch have at
-    their ends."""
     options: dict[str, Any]
 
     def __init__(
@@ -110,6 +107,11 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    @property
+    def skips_padding(self) -> bool:
+        """Whether masked steps at the ends of sequences change nothing, as the body says."""
+        return self.rnn.skips_padding
 
     def initial_state(self, batch_size: int = 1) -> Tensor:
         """Return the state that sequences start from; see :meth:`SequenceModule.initial_state`."""

@@ -62,9 +62,10 @@ def train(
     """Train a model, and leave it with the selected weights, in evaluation mode.
 
     The model is called as ``prediction, state = model(x, dt=..., mask=...)``, with ``observed=...``
-    if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where its
-    class says ``skips_padding = True``, as all of tauflow do, a batch ends with the longest of its
-    sequences; other models get every batch as long as the data.
+    if the data have it, and predicts once per step, (B, T, O), or per sequence, (B, O). Where it
+    says ``skips_padding = True``, as tauflow's models and what derives from their bases do, a batch
+    ends with the longest of its sequences, as :meth:`~tauflow.SequenceBatch.trimmed` cuts it; other
+    models get every batch as long as the data.
 
     A model that learns from more than the error of its predictions has a method
     ``training_loss(batch, prediction_loss, *, epoch)``. It returns the number to minimise, computed

@@ -136,13 +136,16 @@ split together: ``auroc`` and ``f1`` of two logits, the ``binary_`` ones of a si
 
 
 def skips_padding(model: nn.Module) -> bool:
-    """Whether a model says, by its class, that padding at the ends of sequences changes nothing.
+    """Whether a model says that padding at the ends of sequences changes nothing.
 
     Then batches come without what is padding in all of their sequences, and their lengths differ;
-    a compiled model, which would be compiled for many of them, is not asked.
+    what is compiled would be compiled again for many of them, and gets all of one length.
     """
-    compiled = getattr(model, "_compiled_call_impl", None) is not None
-    return not compiled and getattr(type(model), "skips_padding", False) is True
+    compiled = any(
+        getattr(part, "_compiled_call_impl", None) is not None or hasattr(part, "_orig_mod")
+        for part in model.modules()
+    )
+    return not compiled and getattr(model, "skips_padding", False) is True
 
 
 def predict(model: nn.Module, batch: SequenceBatch) -> Tensor:
@@ -211,11 +214,12 @@ def evaluate_all(
     """
     ranks = ranks or Ranks()
     tallies = [_Tally(metric) for metric in metrics]
+    trims = skips_padding(model)
 
     def look() -> None:
         for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
             batch = data[start : start + batch_size]
-            if skips_padding(model):
+            if trims:
                 batch = batch.trimmed()
             if device is not None:
                 batch = batch.to(device)

@@ -60,6 +60,7 @@ class Run:
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
         self.selection, self.ranks = selection, ranks
         self.moved_to, self.device = device, device or data.x.device
+        self.trims = skips_padding(model)
         self.loss = shared_loss(model, loss, ranks)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed = packed_parts(model)
@@ -176,13 +177,12 @@ class Run:
         if self.ranks.several:
             whole = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             rows, counts = self.ranks.share(whole), self.ranks.has_own(len(whole))
-        batch = self.data[rows]
-        if skips_padding(self.model):
+        batch, steps = self.data[rows], steps_of_epoch(self.recipe, self.epoch)
+        if steps is not None:
+            batch = beginning(batch, steps)
+        if self.trims:
             batch = batch.trimmed()
-        if self.moved_to is not None:
-            batch = batch.to(self.moved_to)
-        steps = steps_of_epoch(self.recipe, self.epoch)
-        return batch if steps is None else beginning(batch, steps), counts
+        return batch if self.moved_to is None else batch.to(self.moved_to), counts
 
     def _rows(self, epoch: int) -> Iterator[Tensor | slice]:
         """Yield which sequences make up each batch."""

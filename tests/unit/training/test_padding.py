@@ -1,12 +1,14 @@
 """Training leaves out what is padding in a whole batch, and nothing changes by it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_training_task import TinyModel
 from torch import nn
 
 from tauflow import LSTM, CfC, SequenceBatch, SequenceModel
-from tauflow.models import Transformer
+from tauflow.models import AbstractWholeModel, Transformer
 from tauflow.training import Recipe, evaluate, train
 
 LENGTHS = [3, 1, 9, 2, 4, 2, 5, 3]
@@ -82,9 +84,43 @@ def test_other_models_may_say_so():
     assert seen == [3, 9, 4, 5]
 
 
-def test_a_compiled_model_gets_one_length():
+class Flat(AbstractWholeModel):
+    """A body that needs sequences of one length."""
+
+    skips_padding = False
+
+    def __init__(self):
+        super().__init__()
+        self.input_size, self.output_size = 2, 4
+        self.dense = nn.Linear(12 * 2, 4)
+
+    def forward(self, x, hx=None, *, dt=None, mask=None):
+        return self.dense(x.flatten(1)), None
+
+
+def test_the_body_decides_for_its_model():
+    model = SequenceModel(Flat(), 1)
+    assert not model.skips_padding
+    seen = seen_lengths(model)
+    fit(model, data(per_step=False))
+    assert set(seen) == {12}
+
+
+def test_a_curriculum_takes_targets_per_sequence_for_what_they_are():
+    splits = data(per_step=False)
+    splits = replace(splits, y=torch.rand(len(LENGTHS), 3))  # as many as some batches have steps
+    model = SequenceModel(body("lstm", per_step=False), 3)
+    recipe = Recipe(epochs=2, batch_size=2, curriculum=(2,), curriculum_epochs=1, select="last")
+    seen = seen_lengths(model)
+    train(model, train=splits, recipe=recipe, progress=False)
+    assert {2, 9} <= set(seen)
+
+
+@pytest.mark.parametrize("part", ["model", "body"])
+def test_what_is_compiled_gets_one_length(part):
     model = SequenceModel(body("lstm", per_step=False), 1)
-    nn.Module.compile(model, backend="eager")
+    part = model.rnn if part == "body" else model
+    nn.Module.compile(part, backend="eager")
     seen = seen_lengths(model)
     evaluate(model, data(per_step=False), metric="mse", batch_size=2)
     assert set(seen) == {12}

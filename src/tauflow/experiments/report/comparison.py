@@ -1,5 +1,6 @@
 """What comparisons of our own say: which network to take for a task, and what it costs."""
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,39 +30,42 @@ class Candidate(NamedTuple):
 
     Args:
         entry: its row.
-        valid: mean validation score.
+        valid: validation score of seed 0, with which its settings were chosen.
         test: mean test score.
-        parameters: trainable parameters.
-        seconds: time of one training.
+        parameters: trainable parameters, if known.
+        seconds: time of one training, if known.
     """
 
     entry: RowSurvey
     valid: float
     test: float
-    parameters: int
-    seconds: float
+    parameters: int | None
+    seconds: float | None
 
 
 def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
-    """Return the networks of every part of a comparison, the best validation score first.
+    """Return the networks of every task of a comparison, the best validation score first.
 
-    A network of which not every setting was tried is left out: it had less than the others.
+    Networks that had less than the others are left out: not every setting was tried, or not as
+    long as it should be. A setting whose training failed was tried.
     """
     found: dict[str, list[Candidate]] = {}
     for entry in one.measured:
-        valid = [r.valid for r in entry.records if r.valid is not None]
-        test = [r.test for r in entry.records if r.test is not None]
-        if entry.few_settings or not valid or not test:
+        tried, settings = entry.settings
+        tried += sum(failed.row == entry.row.name for failed in one.failures)
+        first = next((r.valid for r in entry.records if r.seed == 0), None)
+        test = fmean(r.test for r in entry.records if r.test is not None)
+        if tried < settings or entry.few_epochs or first is None:
             continue
-        seconds = fmean(record.seconds or 0.0 for record in entry.records)
-        size = entry.records[0].parameters or 0
-        one_of_them = Candidate(entry, fmean(valid), fmean(test), size, seconds)
-        found.setdefault(entry.row.part.name, []).append(one_of_them)
+        if not (math.isfinite(first) and math.isfinite(test)):
+            continue
+        times = [r.seconds for r in entry.records if r.seconds is not None]
+        size = entry.records[0].parameters
+        network = Candidate(entry, first, test, size, fmean(times) if times else None)
+        found.setdefault(entry.row.part.name or one.experiment.name, []).append(network)
     for networks in found.values():
-        row = networks[0].entry.row
-        metric = (row.recipe and row.recipe.select_by) or row.metric
-        sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-        networks.sort(key=lambda one: sign * one.valid)
+        sign = -1.0 if METRICS[networks[0].entry.row.metric].higher_is_better else 1.0
+        networks.sort(key=lambda network: sign * network.valid)
     return found
 
 
@@ -85,15 +89,16 @@ def by_validation(found: Survey) -> Front | None:
         rows=rows,
         words=3,
         caption=f"From {names}: causal networks that had the same budget for choosing settings. "
-        "Validation chooses the network, too, as a user would; the column after shows the best "
-        "test score of any, which nobody can choose beforehand.",
+        "Validation, of seed 0, chooses the network, too, as a user would; the column after shows "
+        "the best test score of any, which nobody can choose beforehand. † fewer seeds than asked "
+        "for.",
     )
 
 
 def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     best, metric = networks[0], networks[0].entry.row.metric
     pick = max if METRICS[metric].higher_is_better else min
-    ours = best.entry.line.ours.split(" (")[0]
+    ours = best.entry.line.ours.split(" (")[0] + " †" * best.entry.few_seeds
     return (
         part,
         best.entry.row.title,
@@ -101,8 +106,8 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
         f"{ours} ({table.unit(metric)})",
         table.show_number(pick(one.test for one in networks), metric),
         str(len(networks)),
-        f"{best.parameters:,}",
-        duration(best.seconds),
+        table.show_count(best.parameters),
+        "–" if best.seconds is None else duration(best.seconds),
     )
 
 
@@ -124,12 +129,12 @@ def trade_offs(tables: Iterable[TableSurvey]) -> Picture | None:
             metric = networks[0].entry.row.metric
             for axes, costs, label in (
                 (left, [one.seconds for one in networks], "seconds of one training"),
-                (right, [float(one.parameters) for one in networks], "parameters"),
+                (right, [one.parameters for one in networks], "parameters"),
             ):
-                known = [place for place, cost in enumerate(costs) if cost > 0]
+                known = [place for place, cost in enumerate(costs) if cost]
                 if known:
                     shown = [networks[place] for place in known]
-                    _draw(axes, shown, [costs[place] for place in known], networks[0])
+                    _draw(axes, shown, [float(costs[place] or 0) for place in known], networks[0])
                 axes.set_xlabel(label)
             left.set_ylabel(f"test {table.unit(metric)}")
             left.set_title(part)

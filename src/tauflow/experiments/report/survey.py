@@ -184,7 +184,8 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     warnings = [
         f"{path.name} belongs to no table that is known; it is left out."
         for path in sorted(results_dir.glob("*.jsonl"))
-        if path.stem.split(VARIED)[0] not in experiments
+        if path.stem not in experiments
+        and not any(path.stem.startswith(f"{name}{VARIED}") for name in experiments)
     ]
     tables = []
     for name, experiment in sorted(experiments.items()):
@@ -192,7 +193,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
         warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
         if records:
             said = [remarks.get(table, {}) for table in (*experiment.runs_of, name)]
-            tried, torn = read_tried(experiment, results_dir)
+            tried, torn = read_tried(experiment, results_dir, experiments)
             warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
             texts = {k: v for d in said for k, v in d.items()}
             one = _survey_table(experiment, records, texts, tuple(tried))

@@ -29,8 +29,8 @@ def fronts(found: Survey) -> list[Front]:
     """Return the tables of the first screen; without any results there are none."""
     if not found.tables:
         return []
-    choice = by_validation(found)
-    return [by_paper(found), *([] if choice is None else [choice]), by_task(found)]
+    choice, best = by_validation(found), by_task(found)
+    return [by_paper(found), *([] if choice is None else [choice]), *([best] if best.rows else [])]
 
 
 def by_paper(found: Survey) -> Front:

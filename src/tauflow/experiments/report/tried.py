@@ -1,7 +1,10 @@
 """What a table's rows give with other settings: runs that look for the cause of a difference."""
 
+import glob
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.results import DONE, RunRecord
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
 from tauflow.experiments.spec.variation import VARIED
+from tauflow.training.metrics import METRICS
 
 from .table import show_spread, summarise
 
@@ -30,10 +34,18 @@ class Tried:
     records: tuple[RunRecord, ...]
 
 
-def read_tried(experiment: Experiment, results_dir: Path) -> tuple[list[Tried], list[str]]:
+def read_tried(
+    experiment: Experiment, results_dir: Path, known: Collection[str]
+) -> tuple[list[Tried], list[str]]:
     """Return the runs of a table's rows with other settings.
 
-    They are in files of their own, as ``tauflow reproduce TABLE --set`` writes them.
+    They are in files of their own, as ``tauflow reproduce TABLE --set`` writes them. Of a row that
+    searches those of the setting with the best validation score are returned.
+
+    Args:
+        experiment: the table.
+        results_dir: folder of the results.
+        known: names of all tables, whose files are their own.
 
     Returns:
         The runs, by row and setting, and one warning for each line that is torn.
@@ -42,34 +54,74 @@ def read_tried(experiment: Experiment, results_dir: Path) -> tuple[list[Tried], 
         DataError: a line is whole JSON but not a record.
     """
     ready = {row.name: row for row in experiment.rows if row.status == READY}
-    found: dict[tuple[str, str], tuple[dict[str, Any], list[RunRecord]]] = {}
+    found: list[Tried] = []
     warnings: list[str] = []
-    for path in sorted(results_dir.glob(f"{experiment.name}{VARIED}*.jsonl")):
+    for path in sorted(results_dir.glob(f"{glob.escape(experiment.name)}{VARIED}*.jsonl")):
+        if path.stem in known or not path.is_file():
+            continue
         records, torn = results.read(path)
         warnings += torn
-        for record in records:
-            if record.status != DONE or record.test is None or record.row not in ready:
-                continue
-            changes = _changes(experiment, ready[record.row], record)
-            key = record.row, json.dumps(changes, sort_keys=True)
-            found.setdefault(key, (changes, []))[1].append(record)
-    order = list(ready)
-    groups = [Tried(row, said, tuple(runs)) for (row, _), (said, runs) in found.items() if said]
-    return sorted(groups, key=lambda one: order.index(one.row)), warnings
+        for name, row in ready.items():
+            runs = [r for r in records if r.row == name and r.status == DONE]
+            found += _of_row(experiment, row, runs)
+    return sorted(_merged(found), key=lambda one: list(ready).index(one.row)), warnings
+
+
+def _of_row(experiment: Experiment, row: Row, runs: Iterable[RunRecord]) -> list[Tried]:
+    """Return a row's runs of one file, by what is different in them."""
+    groups: dict[str, list[RunRecord]] = {}
+    for record in runs:
+        if record.test is not None:
+            key = json.dumps(_changes(experiment, row, record), sort_keys=True)
+            groups.setdefault(key, []).append(record)
+    groups.pop("{}", None)
+    if row.search and len(groups) > 1:
+        sign = 1.0 if METRICS[row.metric].higher_is_better else -1.0
+        best = max(groups, key=lambda key: max(_rank(record, sign) for record in groups[key]))
+        groups = {best: groups[best]}
+    return [Tried(row.name, json.loads(key), tuple(runs)) for key, runs in groups.items()]
+
+
+def _rank(record: RunRecord, sign: float) -> float:
+    return -math.inf if record.valid is None else sign * record.valid
+
+
+def _merged(found: Iterable[Tried]) -> list[Tried]:
+    """Join what is the same in several files; a run counts once."""
+    groups: dict[tuple[str, str], dict[str, RunRecord]] = {}
+    for one in found:
+        key = one.row, json.dumps(one.changes, sort_keys=True)
+        groups.setdefault(key, {}).update({run.config_hash: run for run in one.records})
+    return [
+        Tried(row, json.loads(changes), tuple(sorted(runs.values(), key=lambda run: run.seed)))
+        for (row, changes), runs in groups.items()
+    ]
 
 
 def _changes(experiment: Experiment, row: Row, record: RunRecord) -> dict[str, Any]:
-    """Return the settings of a run that are not its row's, but for the seed."""
+    """Return the settings of a run that are not its row's, but for the seed.
+
+    What a run does not say had no name yet when it was made.
+    """
     own = _flat(job_of(experiment, row, record.seed).config)
     run = _flat(record.config)
-    return {name: run.get(name) for name in {**own, **run} if own.get(name) != run.get(name)}
+    changes = {name: value for name, value in run.items() if own.get(name) != value}
+    places = Counter(name for _, name in changes)
+    return {
+        name if places[name] == 1 else f"{place}.{name}": value
+        for (place, name), value in changes.items()
+    }
 
 
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    flat = dict(config["dataset_options"]) | {"dataset": config["dataset"]}
-    model = dict(config["model"])
-    flat |= model.pop("options") | model
-    return flat | dict(config["recipe"])
+def _flat(config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return the settings of a configuration by place and name."""
+    model = dict(config.get("model") or {})
+    places = {
+        "data": {**(config.get("dataset_options") or {}), "dataset": config.get("dataset")},
+        "model": {**(model.pop("options", None) or {}), **model},
+        "recipe": config.get("recipe") or {},
+    }
+    return {(place, k): v for place, values in places.items() for k, v in values.items()}
 
 
 def told(tried: Iterable[Tried], row: Row, ddof: int) -> str:

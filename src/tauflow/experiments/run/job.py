@@ -172,8 +172,15 @@ def job_of(experiment: Experiment, row: Row, seed: int, setting: Setting | None 
 
 def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
     """Load the data of a part; a second call in the same process is free."""
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in part.options.items()}
-    return _load(part.dataset, tuple(sorted(options.items())), data_dir)
+    options = tuple((name, _fixed(part.options[name])) for name in sorted(part.options))
+    return _load(part.dataset, options, data_dir)
+
+
+def _fixed(value: Any) -> Any:
+    """Return a value of JSON as one that can be remembered by; a loader refuses what it is not."""
+    if isinstance(value, dict):
+        return tuple((key, _fixed(one)) for key, one in value.items())
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=2)

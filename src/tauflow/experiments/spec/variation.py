@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tauflow.errors import SpecificationError
+from tauflow.data.catalog import DATASETS
+from tauflow.errors import OptionError, SpecificationError
+from tauflow.models.specified import build_model
 from tauflow.registry import nearest
 
-from .experiment import Experiment, Row
-from .grid import PLACES, setting_of
+from .experiment import READY, Experiment, Part, Row, Setting
+from .grid import PLACES, impossible, setting_of
 
 DATA = "data"
 VARIED = "-with-"
@@ -25,43 +27,88 @@ def varied(
         experiment: a table.
         changes: values by dotted name: ``recipe.FIELD``, ``model.OPTION`` or ``data.OPTION``.
             Without any the table is returned as it is.
-        models: names of the rows that are to have them, as for :meth:`Experiment.select`; the
-            others are left out. By default all.
+        models: names of the rows that must be able to have them, as for :meth:`Experiment.select`;
+            others for which a value is impossible stay as they are. By default all must.
 
     Raises:
-        SpecificationError: a name is of neither, or a value is impossible for a row.
+        SpecificationError: a name is of neither, a value is impossible for a row, or no row is
+            trained.
         UnknownNameError: there is no such row.
     """
     if not changes:
         return experiment
     for name in changes:
-        place, _, setting = name.partition(".")
-        if place not in (*PLACES, DATA) or not setting:
-            raise SpecificationError(
-                f"{name!r} is no setting of a row.{nearest(place, (*PLACES, DATA))} Name one of "
-                "the recipe, of the model or of the data: recipe.lr, model.hidden_size, data.split."
-            )
+        _check_place(name)
+    chosen = experiment.select(models)
+    if not chosen:
+        raise SpecificationError(
+            f"{experiment.name} has no row that is trained, and so no settings to change. Leave "
+            f"out {', '.join(changes)}."
+        )
     words = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in changes.items())
+    rows = []
+    for row in experiment.rows:
+        try:
+            rows.append(_varied(row, changes))
+        except SpecificationError:
+            if row in chosen:
+                raise
+            rows.append(row)
     return replace(
         experiment,
         name=re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}"),
         title=f"{experiment.title}, with {words}",
-        rows=tuple(_varied(row, changes) for row in experiment.select(models)),
+        rows=tuple(rows),
     )
+
+
+def _check_place(name: str) -> None:
+    place, _, setting = name.partition(".")
+    known = place in (*PLACES, DATA)
+    if not known or not setting:
+        raise SpecificationError(
+            f"{name!r} is no setting of a row.{'' if known else nearest(place, (*PLACES, DATA))} "
+            "Name one of the recipe, of the model or of the data: recipe.lr, model.hidden_size, "
+            "data.split."
+        )
 
 
 def _varied(row: Row, changes: Mapping[str, Any]) -> Row:
+    if row.status != READY:
+        return row
     data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA}.")}
     trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA}.")}
     one = setting_of(row, trained)
-    tried = (setting_of(replace(row, model=s.model, recipe=s.recipe), trained) for s in row.search)
+    if any(name.startswith("model.") for name in trained):
+        _check_options(row, one, trained)
     return replace(
         row,
-        part=replace(row.part, options={**row.part.options, **data}),
+        part=_other(row.part, data),
+        search_part=row.search_part and _other(row.search_part, data),
         model=one.model,
         recipe=one.recipe,
-        search=tuple(
-            replace(old, model=new.model, recipe=new.recipe)
-            for old, new in zip(row.search, tried, strict=True)
-        ),
+        search=_searched(row, trained),
     )
+
+
+def _other(part: Part, options: Mapping[str, Any]) -> Part:
+    return replace(part, options={**part.options, **options})
+
+
+def _check_options(row: Row, setting: Setting, changes: Mapping[str, Any]) -> None:
+    """Refuse an option that the model has not, before hours of other rows."""
+    try:
+        build_model(setting.model, DATASETS[row.part.dataset])
+    except OptionError as error:
+        raise impossible(row, changes, error) from error
+
+
+def _searched(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """Return the settings that are left to choose from: what is changed is not searched."""
+    fixed = [name.partition(".")[2].replace("_", " ") for name in changes]
+    found: dict[str, Setting] = {}
+    for one in row.search:
+        new = setting_of(replace(row, model=one.model, recipe=one.recipe), changes)
+        words = [w for w in one.label.split(", ") if not any(w.startswith(f"{n} ") for n in fixed)]
+        found.setdefault(", ".join(words), replace(new, label=", ".join(words), values=one.values))
+    return tuple(found.values()) if len(found) > 1 else ()

@@ -76,9 +76,18 @@ def add(
     results.append(folder / f"{file}.jsonl", record)
 
 
+def with_eps(row):
+    return (
+        row if row.model is None else replace(row, model=replace(row.model, options={"eps": 0.25}))
+    )
+
+
 def add_varied(folder, changes, *, row="gru", seed=0, test=0.5, epochs=None):
     """Append a run of the tiny table with other settings, where reproduce --set writes it."""
-    table, file = varied(tiny(), changes), varied(tiny(), changes).name
+    table = varied(tiny(), {k: v for k, v in changes.items() if k != "model.eps"})
+    if "model.eps" in changes:  # no model of the tiny table has it
+        table = replace(table, rows=tuple(map(with_eps, table.rows)))
+    file = table.name
     add(folder, row, seed=seed, test=test, experiment=table, epochs=epochs, file=file)
 
 
@@ -433,3 +442,36 @@ def test_runs_with_other_settings_are_nothing_without_a_run_as_published(folder,
     add_varied(folder, {"recipe.lr": 0.5}, test=0.5)
     assert not surveyed().tables
     assert not surveyed().warnings
+
+
+def test_a_run_counts_once_and_only_for_what_it_says(folder, surveyed):
+    add(folder, test=0.9)
+    add_varied(folder, {"recipe.lr": 0.5}, test=0.5)
+    (path,) = folder.glob("tiny-with-*.jsonl")
+    line = json.loads(path.read_text(encoding="utf-8"))
+    del line["config"]["recipe"]["warmup_steps"]  # as if made before there was such an option
+    path.write_text(f"{json.dumps(line)}\n" * 2, encoding="utf-8")
+    (folder / "tiny-with-other-words.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    (folder / "tiny-with-folder.jsonl").mkdir()
+    remark = entries_of(surveyed())["gru"].remark
+    assert remark.endswith("With other settings: lr 0.5: 0.500 (1 run).")
+
+
+def test_settings_of_one_name_are_told_apart(folder, surveyed):
+    add(folder, test=0.9)
+    add_varied(folder, {"recipe.eps": 0.5, "model.eps": 0.25}, test=0.5)
+    assert "model.eps 0.25, recipe.eps 0.5: 0.500" in entries_of(surveyed())["gru"].remark
+
+
+def test_a_table_may_have_with_in_its_name(folder, tmp_path):
+    names = ("tiny", "tiny-with-gap")
+    for name in names:
+        text = TINY.replace('name = "tiny"', f'name = "{name}"', 1).replace("0.01", "0.03")
+        text = TINY if name == "tiny" else text
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+        table = load_experiment(tmp_path / f"{name}.toml")
+        add(folder, test=0.9, experiment=table, file=name)
+    found = survey(folder, [tmp_path / f"{name}.toml" for name in names])
+    assert not found.warnings
+    assert [one.experiment.name for one in found.tables] == list(names)
+    assert not any(one.tried for one in found.tables)

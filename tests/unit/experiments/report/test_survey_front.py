@@ -1,9 +1,11 @@
 """The first screen of a report on all results."""
 
+import json
+
 import pytest
 from test_survey import TINY, add
 
-from tauflow.experiments.report.comparison import by_validation, frontier, trade_offs
+from tauflow.experiments.report.comparison import by_validation, candidates, frontier, trade_offs
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_front import by_paper, by_task, fronts
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
@@ -109,9 +111,37 @@ def compared(tmp_path):
 def test_validation_chooses_setting_and_network(compared):
     ((task, network, others, test, best, count, *_),) = by_validation(compared).rows
     # The GRU's second setting has the best validation score of those that had their whole budget.
-    assert (task, network, others, count) == ("", "GRU", "LSTM", "2")
-    assert test.startswith("0.900 (mean squared error")
+    assert (task, network, others, count) == ("ours", "GRU", "LSTM", "2")
+    assert test == "0.900 † (mean squared error)"
     assert best == "0.200"
+
+
+def test_a_setting_that_failed_was_tried(compared, tmp_path):
+    ours = load_experiment(tmp_path / "ours.toml")
+    other = ours.row("elman").search[1]
+    add(tmp_path / "results", "elman", error="nan", setting=other, experiment=ours, file="ours")
+    ((_, network, others, *_),) = by_validation(survey_again(tmp_path)).rows
+    assert (network, others) == ("Elman", "GRU, LSTM")
+
+
+def test_shorter_training_and_scores_that_are_not_finite_are_left_out(compared, tmp_path):
+    ours, folder = load_experiment(tmp_path / "ours.toml"), tmp_path / "results"
+    for row, epochs, valid in (("elman", 1, 0.0), ("lstm", None, float("nan"))):
+        path = folder / "ours.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if json.loads(line)["row"] != row]
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        for one in ours.row(row).search:
+            more = {"setting": one, "epochs": epochs, "experiment": ours, "file": "ours"}
+            add(folder, row, valid=valid, test=0.0, **more)
+    found = survey_again(tmp_path)
+    (networks,) = candidates(found.comparisons[0]).values()
+    assert [one.entry.row.name for one in networks] == ["gru"]
+    assert by_validation(found) is None
+
+
+def survey_again(folder):
+    return survey(folder / "results", [folder / "ours.toml"])
 
 
 def test_comparisons_are_not_counted_among_the_papers(compared):

@@ -13,15 +13,17 @@ def test_without_changes_a_table_is_itself():
 def test_recipe_model_and_data_of_every_row_can_differ():
     found = varied(
         tiny(),
-        {"recipe.lr": 0.5, "model.hidden_size": 7, "model.activation": "relu", "data.noise": 0.25},
+        {"recipe.lr": 0.5, "model.hidden_size": 7, "model.num_layers": 2, "data.noise": 0.25},
     )
-    assert found.name == "tiny-with-lr-0.5-hidden_size-7-activation-relu-noise-0.25"
-    assert found.title.endswith("with lr=0.5, hidden_size=7, activation=relu, noise=0.25")
-    ready = [row for row in tiny().rows if row.model is not None]
-    for row, own in zip(found.rows, ready, strict=True):
+    assert found.name == "tiny-with-lr-0.5-hidden_size-7-num_layers-2-noise-0.25"
+    assert found.title.endswith("with lr=0.5, hidden_size=7, num_layers=2, noise=0.25")
+    for row, own in zip(found.rows, tiny().rows, strict=True):
+        if own.model is None:
+            assert row == own
+            continue
         assert row.recipe == own.recipe.changed({"lr": 0.5})
         assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
-        assert row.model.options == {**own.model.options, "activation": "relu"}
+        assert row.model.options == {**own.model.options, "num_layers": 2}
         assert row.part.options == {**own.part.options, "noise": 0.25}
 
 
@@ -37,6 +39,8 @@ def test_every_setting_of_a_search_differs():
     ("changes", "message"),
     [
         ({"lr": 0.5}, "'lr' is no setting of a row.* recipe.lr, model.hidden_size, data.split"),
+        ({"recipe": 0.5}, r"'recipe' is no setting of a row\. Name one"),
+        ({"model.layers": 3}, "has no option 'layers'. Did you mean 'num_layers'"),
         ({"recipes.lr": 0.5}, "'recipes.lr' is no setting.*Did you mean 'recipe'"),
         ({"recipe.lrr": 0.5}, "a recipe has no option 'lrr'. Did you mean 'lr'"),
         ({"recipe.lr": "high"}, "lr must be a finite number > 0"),
@@ -52,5 +56,32 @@ def test_only_the_rows_that_are_run_have_to_be_possible():
     table = load_experiment("cfc-table-5")
     with pytest.raises(SpecificationError, match="of 'rnn-impute/observed': min_lr must be"):
         varied(table, {"recipe.lr": 3e-4})
-    (row,) = varied(table, {"recipe.lr": 3e-4}, ["phased-lstm"]).rows
-    assert row.recipe == table.row("phased-lstm").recipe.changed({"lr": 3e-4})
+    found = varied(table, {"recipe.lr": 3e-4}, ["phased-lstm"])
+    own = table.row("phased-lstm").recipe
+    assert found.row("phased-lstm").recipe == own.changed({"lr": 3e-4})
+    assert found.row("rnn-impute/observed") == table.row("rnn-impute/observed")
+
+
+def test_what_is_changed_is_not_searched():
+    table = load_experiment("one-budget")
+    row = varied(table, {"recipe.lr": 0.5}, ["lstm/gesture"]).row("lstm/gesture")
+    assert not row.search
+    assert row.recipe.lr == 0.5
+    table = load_experiment("gnode-figure-1")
+    row, own = varied(table, {"recipe.lr": 0.5}).row("gnode-6"), table.row("gnode-6")
+    assert {one.recipe.lr for one in row.search} == {0.5}
+    assert len({one.label for one in row.search}) == len(row.search) == len(own.search) / 3
+    assert not any("lr" in one.label for one in row.search)
+
+
+def test_the_data_of_a_search_change_too():
+    table = load_experiment("gnode-table-1")
+    row = varied(table, {"data.fill": "skip"}, ["gru/characters"]).row("gru/characters")
+    own = table.row("gru/characters")
+    assert row.part.options == {**own.part.options, "fill": "skip"}
+    assert row.search_part.options == {**own.search_part.options, "fill": "skip"}
+
+
+def test_a_table_that_is_not_trained_has_no_settings():
+    with pytest.raises(SpecificationError, match=r"no row that is trained.*Leave out recipe\.lr"):
+        varied(load_experiment("ltc-table-2"), {"recipe.lr": 0.5})
