@@ -67,8 +67,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
     """
 
     skips_padding: ClassVar[bool] = True
-    """Masked steps change nothing: training leaves out those that all sequences of a batch have at
-    their ends."""
+    """Masked steps at the ends of sequences change nothing; see :func:`tauflow.training.train`."""
     options: dict[str, Any]
 
     def __init__(
@@ -403,16 +402,15 @@ class RNN(SequenceModule):
     """Run any cell over sequences, one of the user's own too.
 
     Args:
-        cell: the cell; several layers or directions need it to record its options, which every
-            subclass of :class:`AbstractCell` does by itself.
+        cell: the cell, whose options every subclass of :class:`AbstractCell` records by itself.
         num_layers: stacked layers.
         bidirectional: whether each layer also runs backwards in time.
         dropout: probability of dropping an output between layers, while training.
         proj_size: width of a linear map on every layer's output; 0 for none.
         return_sequences: whether to return every step's output, or the last valid one's.
         backend: ``"auto"``, ``"reference"`` or the name of a fused backend.
-        checkpoint_every: train with memory for so many steps and one state for each such stretch,
-            at the price of a second forward pass; ``None`` keeps what every step needs.
+        checkpoint_every: train with memory for so many steps only, at the price of a second
+            forward pass, see :class:`SequenceModule`; ``None`` keeps what every step needs.
         batch_first: True, which ``torch.nn``'s modules have to be told; False is refused.
     """
 
