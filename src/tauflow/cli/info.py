@@ -65,10 +65,10 @@ def _scores(model: str, results: Path) -> list[tuple[str, str, str, str]]:
         experiment = load_experiment(name)
         rows = [row.model is not None and row.model.cell == model for row in experiment.rows]
         if any(rows):
-            lines = table.lines(collect(experiment, results_dir=results))
+            grid = collect(experiment, results_dir=results)
             found += [
                 (name, line.model, line.published, line.ours)
-                for line, wanted in zip(lines, rows, strict=True)
-                if wanted
+                for row, line, wanted in zip(experiment.rows, table.lines(grid), rows, strict=True)
+                if wanted and (experiment.published or grid.of(row))
             ]
     return found

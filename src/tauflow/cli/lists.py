@@ -126,7 +126,7 @@ def get(name: str) -> None:
 
 
 def print_experiments() -> None:
-    """Print the published tables that can be measured again."""
+    """Print the tables that can be run: those of papers, and our own comparison."""
     rows = []
     for name in list_experiments():
         experiment = load_experiment(name)
@@ -135,4 +135,4 @@ def print_experiments() -> None:
         if experiment.command is not None:
             runs = f"not trained; tauflow show {name}"
         rows.append((name, experiment.source, runs))
-    print_table(("name", "published in", "can be run"), rows)
+    print_table(("name", "source", "can be run"), rows)
