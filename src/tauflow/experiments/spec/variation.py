@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tauflow.data.catalog import DATASETS
-from tauflow.errors import OptionError, SpecificationError
+from tauflow.errors import SpecificationError, TauflowError
 from tauflow.models.specified import build_model
 from tauflow.registry import nearest
 
@@ -46,6 +46,8 @@ def varied(
             f"out {', '.join(changes)}."
         )
     words = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in changes.items())
+    for row in chosen:
+        _check_options(row, changes)
     rows = []
     for row in experiment.rows:
         try:
@@ -79,8 +81,6 @@ def _varied(row: Row, changes: Mapping[str, Any]) -> Row:
     data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA}.")}
     trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA}.")}
     one = setting_of(row, trained)
-    if any(name.startswith("model.") for name in trained):
-        _check_options(row, one, trained)
     return replace(
         row,
         part=_other(row.part, data),
@@ -95,12 +95,26 @@ def _other(part: Part, options: Mapping[str, Any]) -> Part:
     return replace(part, options={**part.options, **options})
 
 
-def _check_options(row: Row, setting: Setting, changes: Mapping[str, Any]) -> None:
-    """Refuse an option that the model has not, before hours of other rows."""
+def _check_options(row: Row, changes: Mapping[str, Any]) -> None:
+    """Refuse what the model cannot be built with, before hours of other rows."""
+    own = {name: value for name, value in changes.items() if name.startswith("model.")}
+    if own:
+        try:
+            build_model(setting_of(row, own).model, DATASETS[row.part.dataset])
+        except TauflowError as error:
+            if isinstance(error, SpecificationError):
+                raise
+            if _can_be_built(row):  # some need what only the loaded data say
+                raise impossible(row, own, error) from error
+
+
+def _can_be_built(row: Row) -> bool:
+    assert row.model is not None, "only rows that are ready are varied"
     try:
-        build_model(setting.model, DATASETS[row.part.dataset])
-    except OptionError as error:
-        raise impossible(row, changes, error) from error
+        build_model(row.model, DATASETS[row.part.dataset])
+    except TauflowError:
+        return False
+    return True
 
 
 def _searched(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:

@@ -62,6 +62,15 @@ def test_only_the_rows_that_are_run_have_to_be_possible():
     assert found.row("rnn-impute/observed") == table.row("rnn-impute/observed")
 
 
+def test_an_option_means_what_it_means_to_the_model_of_the_row():
+    """Another row's model has an option of the same name, and other values."""
+    table = load_experiment("cfc-table-5")
+    row = varied(table, {"model.form": "released"}, ["phased-lstm"]).row("phased-lstm")
+    assert row.model.options["form"] == "released"
+    with pytest.raises(SpecificationError, match=r"of 'phased-lstm': form='input' is unknown"):
+        varied(table, {"model.form": "input"}, ["phased-lstm"])
+
+
 def test_what_is_changed_is_not_searched():
     table = load_experiment("one-budget")
     row = varied(table, {"recipe.lr": 0.5}, ["lstm/gesture"]).row("lstm/gesture")
