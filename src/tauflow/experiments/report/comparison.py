@@ -152,10 +152,11 @@ def _draw(
     metric = chosen.entry.row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
     losses = [sign * table.scale_of(metric) * one.test for one in networks]
-    front = frontier(costs, losses)
+    names = frontier(costs, losses) | {k for k, one in enumerate(networks) if one is chosen}
+    order = sorted(names, key=lambda place: costs[place])  # labels above and below, by turns
     worst = sorted(losses)[round(_SHOWN * (len(losses) - 1))]
     for place, (one, cost, loss) in enumerate(zip(networks, costs, losses, strict=True)):
-        named = place in front or one is chosen
+        named = place in names
         colour = INK if one is chosen else BLUE if named else GREY
         beyond = "v" if sign < 0 else "^"
         marker, score = ("o", sign * loss) if loss <= worst else (beyond, sign * worst)
@@ -164,7 +165,7 @@ def _draw(
             axes.annotate(
                 one.entry.row.title,
                 (cost, score),
-                xytext=(5, 4),
+                xytext=(5, -11 if order.index(place) % 2 else 4),
                 textcoords="offset points",
                 fontsize=8,
                 color=colour,
