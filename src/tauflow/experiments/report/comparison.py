@@ -170,6 +170,7 @@ def _draw(
                 fontsize=8,
                 color=colour,
             )
+    axes.margins(0.08, 0.14)  # room for names
     log_axis(axes, axes.xaxis)
 
 
