@@ -31,7 +31,7 @@ def varied(
             others for which a value is impossible stay as they are. By default all must.
 
     Raises:
-        SpecificationError: a name is of neither, a value is impossible for a row, or no row is
+        SpecificationError: a name is of none of these, a value is impossible for a row, or no row is
             trained.
         UnknownNameError: there is no such row.
     """
