@@ -31,8 +31,8 @@ def varied(
             others for which a value is impossible stay as they are. By default all must.
 
     Raises:
-        SpecificationError: a name is of none of these, a value is impossible for a row, or no row is
-            trained.
+        SpecificationError: a name is of none of these, a value is impossible for a row, or no row
+            is trained.
         UnknownNameError: there is no such row.
     """
     if not changes:
