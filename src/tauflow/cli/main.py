@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .doctor import doctor
+from .estimate import estimate
 from .export import export
 from .group import TauflowGroup
 from .info import info
@@ -21,8 +21,10 @@ from .recipe import (
     Config,
     Device,
     Log,
+    Results,
     RowSettings,
     Settings,
+    at_home,
     config_table,
     recipe_changes,
     row_changes,
@@ -40,6 +42,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
+app.command()(estimate)
 app.command()(tune)
 app.command()(warmup)
 app.command()(info)
@@ -48,16 +51,8 @@ app.command()(inspect)
 app.command()(predict)
 
 
-def _at_home(path: Path | None) -> Path | None:
-    """Expand a ``~`` that the shell has left, as in ``--runs=~/runs``."""
-    return None if path is None else Path(os.path.expanduser(path))
-
-
-Results = Annotated[
-    Path, typer.Option("--results", callback=_at_home, help="Folder of results and reports.")
-]
 Runs = Annotated[
-    Path, typer.Option("--runs", callback=_at_home, help="Folder of checkpoints and logs.")
+    Path, typer.Option("--runs", callback=at_home, help="Folder of checkpoints and logs.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
 Budget = Annotated[
@@ -65,7 +60,7 @@ Budget = Annotated[
     typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
 ]
 OwnFile = Annotated[
-    Path | None, typer.Option(callback=_at_home, help="A table of your own, if no data set is.")
+    Path | None, typer.Option(callback=at_home, help="A table of your own, if no data set is.")
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 
@@ -153,7 +148,7 @@ def run(
     from tauflow.models.registry import entry_of
     from tauflow.training.ranks import process_group
 
-    from .options import key_values
+    from .options import key_values, names_in
     from .output import print_comparison, print_run, say
     from .own_table import one_source
 
@@ -175,7 +170,7 @@ def run(
             log=log or (),
             say=say if ranks.writes else say_nothing,
         )
-        names = [name.strip() for name in model.split(",") if name.strip()] or [model]
+        names = names_in(model) or [model]
         for name in names:  # before hours of training
             entry_of(name)
         trained = [train(name) for name in names]
@@ -217,13 +212,13 @@ def reproduce(
     from tauflow.experiments.spec.variation import varied
 
     from .lists import print_experiments
-    from .options import seconds_or_none
+    from .options import names_in, seconds_or_none
     from .output import end_with, print_grid, print_reports, say
 
     if table is None:
         print_experiments()
         return
-    names = [name.strip() for name in models.split(",") if name.strip()] or None
+    names = names_in(models) or None
     grid = measure(
         varied(load_experiment(table), row_changes(settings), names),
         models=names,
@@ -248,7 +243,7 @@ def search(
     row: Annotated[str, typer.Argument(help="The row whose settings are varied.")],
     grid: Annotated[
         Path | None,
-        typer.Option(callback=_at_home, help="A TOML file whose table 'grid' has lists of values."),
+        typer.Option(callback=at_home, help="A TOML file whose table 'grid' has lists of values."),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -326,7 +321,7 @@ def figure(
         str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", callback=_at_home, help="Folder to write to.")
+        Path, typer.Option("--out", callback=at_home, help="Folder to write to.")
     ] = Path("figures"),
     size: Annotated[
         str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
@@ -342,11 +337,12 @@ def figure(
 ) -> None:
     """Make a figure of a paper again: the picture, and the numbers that it shows beside it."""
     from .figures import make, print_figures
+    from .options import names_in
 
     if name is None and not page:
         print_figures()
         return
-    wanted = tuple(form.strip() for form in formats.split(",") if form.strip())
+    wanted = tuple(names_in(formats))
     make(name, out, size=size, seed=seed, formats=wanted, page=page, cluster=cluster)
 
 

@@ -1,4 +1,4 @@
-"""Read arguments: ``key=value``, and spans of time."""
+"""Read arguments: ``key=value``, names between commas, and spans of time."""
 
 import json
 from typing import Any
@@ -44,6 +44,11 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):
         return text
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names that stand between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def seconds_or_none(text: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Options that describe how to train: fields of the recipe, a file of settings, a device, logs."""
+"""Options that commands share: fields of the recipe, a file of settings, a device, folders."""
 
 import csv
 import io
@@ -57,6 +57,15 @@ def _as_text(value: Any) -> Any:
     csv.writer(row, lineterminator="").writerow(value)
     return row.getvalue()
 
+
+def at_home(path: Path | None) -> Path | None:
+    """Expand a ``~`` that the shell has left, as in ``--runs=~/runs``."""
+    return None if path is None else Path(os.path.expanduser(path))
+
+
+Results = Annotated[
+    Path, typer.Option("--results", callback=at_home, help="Folder of results and reports.")
+]
 
 Cluster = Annotated[
     str | None,

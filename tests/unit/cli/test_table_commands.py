@@ -48,6 +48,19 @@ def test_search_chooses_by_validation(call, table):
     assert "[1/1]" not in call(*words[:3], "--grid", file).output  # it is there already
 
 
+def test_what_is_missing_is_estimated(call, table, tmp_path):
+    output = call("estimate", table).output
+    assert "gru: a few batches ..." in output
+    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +2 │ +\d+ s │", output)
+    assert re.search(r"^2 runs to do, about \d+ s one after the other\.$", output, re.MULTILINE)
+    assert (tmp_path / "results" / "estimates.json").is_file()
+    call("reproduce", table)
+    output = call("estimate", table, "--models", "gru").output
+    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +0 │ +– │", output)
+    assert "to do," not in output
+    assert "is not implemented yet" in call("estimate", table, "--models", "future", code=1).stderr
+
+
 @pytest.mark.slow
 def test_one_report_on_all_results(call, table, tmp_path):
     call("reproduce", table, "--seeds", 1, "--epochs", 1)

@@ -11,8 +11,11 @@ from tauflow.registry import nearest
 REMARKS_FILE = "remarks.toml"
 MISSING = "not looked into yet"
 
+TABLES = "tables"
+"""What is said of whole tables, in the place of a table's name."""
+
 Remarks = Mapping[str, Mapping[str, str]]
-"""Remarks by table and row."""
+"""Remarks by table and row; those of :data:`TABLES` by table."""
 
 
 def read_remarks(path: Path) -> Remarks:
@@ -20,6 +23,8 @@ def read_remarks(path: Path) -> Remarks:
 
         [cfc-table-7]
         cfc-nogate = "Better than published: the same with the released script's initialisation."
+
+    In the table ``tables``, a text says of a whole table why it has no results.
 
     Args:
         path: the file; without it there are no remarks.
@@ -50,12 +55,15 @@ def check_remarks(path: Path, remarks: Remarks, experiments: Mapping[str, Experi
     Raises:
         SpecificationError: a table or row does not exist.
     """
-    for table, rows in remarks.items():
+    for table in [*remarks.get(TABLES, {}), *(name for name in remarks if name != TABLES)]:
         if table not in experiments:
             raise SpecificationError(
                 f"{path}: there is no table {table!r}.{nearest(table, experiments)} "
                 f"Known: {', '.join(sorted(experiments))}."
             )
+    for table, rows in remarks.items():
+        if table == TABLES:
+            continue
         known = [row.name for row in experiments[table].rows]
         for row in rows:
             if row not in known:

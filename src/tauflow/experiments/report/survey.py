@@ -16,7 +16,8 @@ from tauflow.experiments.spec.variation import VARIED
 from tauflow.training.metrics import METRICS
 
 from . import table
-from .remarks import MISSING, REMARKS_FILE, check_remarks, read_remarks
+from .estimates import ESTIMATES_FILE, Estimates, of_row, read_estimates
+from .remarks import MISSING, REMARKS_FILE, TABLES, check_remarks, read_remarks
 from .tried import Tried, read_tried, told
 from .trivial import BASELINES_FILE, read_trivial, trivial
 
@@ -49,6 +50,7 @@ class RowSurvey:
         settings: settings that a search has tried, and all that it has to.
         remark: what was looked into, for a row that is worse or has a remark; how far training
             came, for one that is unfinished.
+        expected: seconds that a run is expected to take, for a row without results.
     """
 
     row: Row
@@ -60,6 +62,7 @@ class RowSurvey:
     epochs: tuple[int, int] = (0, 0)
     settings: tuple[int, int] = (0, 0)
     remark: str = ""
+    expected: float | None = None
 
     @property
     def few_seeds(self) -> bool:
@@ -131,6 +134,7 @@ class Survey:
     Args:
         tables: those with results, by name.
         unmeasured: those that are trained and have none, by name.
+        reasons: why tables have no results, by name.
         computed: names of tables whose numbers come from an analysis, not from training.
         documents: other Markdown files below the folder, relative to it.
         warnings: what could not be read or shown.
@@ -138,6 +142,7 @@ class Survey:
 
     tables: tuple[TableSurvey, ...]
     unmeasured: tuple[Experiment, ...]
+    reasons: Mapping[str, str]
     computed: tuple[str, ...]
     documents: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -156,6 +161,14 @@ class Survey:
     def without(self) -> tuple[str, ...]:
         """Names of the papers' tables that have no results."""
         return tuple(one.name for one in self.unmeasured if one.published)
+
+    @property
+    def without_because(self) -> list[str]:
+        """The same names, those of a reason together and followed by it."""
+        names: dict[str, list[str]] = {}
+        for name in self.without:
+            names.setdefault(self.reasons.get(name, ""), []).append(name)
+        return [": ".join(filter(None, (", ".join(n), why))) for why, n in names.items()]
 
 
 def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
@@ -181,6 +194,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     remarks = read_remarks(results_dir / REMARKS_FILE)
     check_remarks(results_dir / REMARKS_FILE, remarks, experiments)
     scored = read_trivial(results_dir / BASELINES_FILE)
+    timed = read_estimates(results_dir / ESTIMATES_FILE)
     warnings = [
         f"{path.name} belongs to no table that is known; it is left out."
         for path in sorted(results_dir.glob("*.jsonl"))
@@ -196,7 +210,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
             tried, torn = read_tried(experiment, results_dir, experiments)
             warnings += [text.replace(f"{results_dir}{os.sep}", "") for text in torn]
             texts = {k: v for d in said for k, v in d.items()}
-            one = _survey_table(experiment, records, texts, tuple(tried))
+            one = _survey_table(experiment, records, texts, tuple(tried), timed)
             tables.append(replace(one, trivial=tuple(trivial(experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
@@ -205,6 +219,7 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
         unmeasured=tuple(
             one for name, one in sorted(experiments.items()) if name not in found | computed
         ),
+        reasons=remarks.get(TABLES, {}),
         computed=tuple(sorted(computed)),
         documents=_documents(results_dir, experiments),
         warnings=tuple(warnings),
@@ -225,6 +240,7 @@ def _survey_table(
     records: Sequence[RunRecord],
     remarks: Mapping[str, str],
     tried: tuple[Tried, ...],
+    timed: Estimates,
 ) -> TableSurvey:
     done = {record.key: record for record in records if record.status == DONE}
     entries = []
@@ -235,6 +251,8 @@ def _survey_table(
         shown, epochs = _of_one_length(row, own)
         belonging += [record for record in own if record.asked <= epochs]
         entry = _entry(experiment, row, shown, epochs, remarks.get(row.name, ""))
+        if not shown and (known := of_row(timed, experiment, row)):
+            entry = replace(entry, expected=known.seconds)
         also = told(tried, row, experiment.ddof) if shown else ""
         said = [f"{text.rstrip('.')}." for text in (entry.remark, also) if text]
         entries.append(replace(entry, remark=" ".join(said)) if also else entry)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.experiments.run.results import RunRecord
-from tauflow.experiments.run.timespan import duration
+from tauflow.experiments.run.timespan import duration, roughly
 from tauflow.plain_text import markdown_table
 
 from . import table
@@ -101,12 +101,16 @@ def cells(entry: RowSurvey) -> tuple[str, ...]:
 
 
 def unmeasured(one: TableSurvey) -> list[str]:
-    """Return a line for each reason why rows have no results, with what the paper says of them."""
+    """Return a line for each reason why rows have no results, with what the paper says of them.
+
+    Where it was estimated, how long a run would take is said as well.
+    """
     reasons: dict[str, list[str]] = {}
     for entry in one.entries:
         if not entry.records:
-            line = entry.line
-            reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}")
+            line, time = entry.line, entry.expected
+            takes = "" if time is None else f", about {roughly(time)} a run"
+            reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}{takes}")
     return [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
 
 
@@ -144,8 +148,7 @@ def survey_markdown(found: Survey) -> str:
     """Return the report in Markdown."""
     lines = [f"# {TITLE}", "", LEGEND, ""]
     lines += [f"- {name}: {value}" for name, value in facts(found)]
-    if found.without:
-        lines += [f"- tables without results: {', '.join(found.without)}"]
+    lines += [f"- tables without results: {text}" for text in found.without_because]
     if found.computed:
         lines += [f"- {COMPUTED}: {', '.join(found.computed)}"]
     for front in fronts(found):

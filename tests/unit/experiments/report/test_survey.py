@@ -313,12 +313,28 @@ def test_remarks_stand_below_rows_that_are_off(folder, surveyed):
         ('[tiny]\ngro = "x"', r"tiny has no row 'gro'\. Did you mean 'gru'"),
         ("[tiny]\ngru = 1", "'tiny' must be a table of texts by row"),
         ('tiny = "x"', "'tiny' must be a table of texts by row"),
+        ('[tables]\ntyni = "x"', r"there is no table 'tyni'\. Did you mean 'tiny'"),
     ],
 )
 def test_remarks_that_nobody_would_see_are_refused(folder, surveyed, text, message):
     (folder / "remarks.toml").write_text(text)
     with pytest.raises(SpecificationError, match=message):
         surveyed()
+
+
+def test_why_tables_have_no_results_is_said_once_for_those_of_a_reason(folder, surveyed):
+    add(folder)
+    reasons = {"ltc-table-4": "no <data>", "ltc-table-5": "no <data>", "ltc-table-6": "soon"}
+    lines = [f'{name} = "{reason}"' for name, reason in reasons.items()]
+    (folder / "remarks.toml").write_text("\n".join(["[tables]", *lines]), encoding="utf-8")
+    found = surveyed()
+    text = survey_markdown(found)
+    assert "- tables without results: ltc-table-4, ltc-table-5: no <data>\n" in text
+    assert "- tables without results: ltc-table-6: soon\n" in text
+    others = re.search(r"- tables without results: (cfc-table-4, .*)", text)[1]
+    assert "ltc-table-3" in others
+    assert not any(name in others for name in reasons)
+    assert "<p>ltc-table-4, ltc-table-5: no &lt;data&gt;</p>" in survey_page(found)
 
 
 def test_what_belongs_to_no_row_is_counted_and_failures_are_named(folder, surveyed):

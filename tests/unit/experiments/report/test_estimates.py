@@ -1,0 +1,175 @@
+"""What rows without results would take: which runs count as missing, and what is kept and told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_experiment import TINY, parsed, tiny
+
+from tauflow.errors import DataError
+from tauflow.experiments import load_experiment, reproduce, run_one
+from tauflow.experiments.report.estimates import (
+    ESTIMATES_FILE,
+    costs,
+    missing_runs,
+    of_row,
+    read_estimates,
+)
+from tauflow.experiments.report.survey import survey
+from tauflow.experiments.report.survey_page import survey_markdown, survey_page
+from tauflow.experiments.run.estimate import Estimate, estimate, whole_epochs
+from tauflow.experiments.run.job import job_of
+from tauflow.experiments.run.reproduce import collect
+from tauflow.training.recipe import Recipe
+
+
+def searching():
+    """Return the tiny table with a row that searches two rates."""
+    one, *rest = parsed()["row"]
+    return tiny(row=[{**one, "search": {"recipe": {"lr": [0.01, 0.1]}}}, *rest])
+
+
+def test_a_curriculum_counts_by_its_steps():
+    assert whole_epochs(Recipe(epochs=10), 50) == 10
+    staged = Recipe(epochs=10, curriculum=(10, 40), curriculum_epochs=3)
+    assert whole_epochs(staged, 50) == pytest.approx(3 * 0.2 + 3 * 0.8 + 4)
+    assert whole_epochs(staged, 20) == pytest.approx(3 * 0.5 + 3 + 4)  # no longer than the data
+    cut = Recipe(epochs=4, curriculum=(10, 40), curriculum_epochs=3)
+    assert whole_epochs(cut, 50) == pytest.approx(3 * 0.2 + 0.8)
+
+
+def test_the_seconds_of_steps_add_up_to_those_of_a_run(monkeypatch):
+    """With a clock of our own: 0.5 s for the timed steps, 0.25 s for each look at a part."""
+    module = "tauflow.experiments.run.estimate"
+    batches = []
+
+    def executed(job, data, **options):
+        batches.append(len(data.train))
+        assert job.recipe.epochs == 1
+        assert (data.valid, options["tested"]) == (None, False)
+        return replace(finished, seconds=0.5), None
+
+    finished = run_one(tiny(), tiny().row("gru"), 0, progress=False)
+    ticks = iter([0.0, 0.25, 1.0, 1.25])
+    monkeypatch.setattr(f"{module}.execute", executed)
+    monkeypatch.setattr(f"{module}.evaluate_all", lambda *_, **__: [])
+    monkeypatch.setattr(f"{module}.time.perf_counter", lambda: next(ticks))
+    found = estimate(tiny(), tiny().row("gru"))  # 12 sequences, batches of 6
+    assert batches == [6, 12]
+    assert (found.epoch, found.seconds, found.epochs) == (0.5 + 2 * 0.25, 2 * 1.0, 2)
+
+
+def test_recipes_of_every_kind_can_be_timed():
+    recipe = {
+        **{"epochs": 40, "patience": 3, "select_by": "mae", "on_divergence": "stop"},
+        **{"curriculum": [2, 3], "curriculum_epochs": 5, "drop_last": True, "accumulate": 2},
+    }
+    one, *_ = parsed()["row"]
+    table = tiny(row=[{**one, "recipe": recipe}])
+    found = estimate(table, table.row("gru"))
+    assert found.epochs == 40
+    assert 0 < found.epoch < found.seconds
+
+
+def test_runs_that_are_missing_are_those_that_reproduce_makes(tmp_path):
+    places = {"results_dir": tmp_path, "runs_dir": tmp_path / "runs", "progress": False}
+    for table in (tiny(), searching()):
+        places["results_dir"] = tmp_path / ("searching" if table.row("gru").search else "plain")
+        row = table.row("gru")
+
+        def counted(table=table, row=row):
+            return missing_runs(collect(table, results_dir=places["results_dir"]), row)
+
+        before = counted()
+        reproduce(table, models=["gru"], seeds=1, **places)
+        between = counted()
+        reproduce(table, models=["gru"], **places)
+        made = (places["results_dir"] / "tiny.jsonl").read_text(encoding="utf-8").splitlines()
+        assert before == len(made)
+        assert between == 1  # the second seed
+        assert counted() == 0
+
+
+def test_a_search_on_other_data_runs_every_seed_again():
+    table = searching()
+    row = replace(table.row("gru"), search_part=replace(table.rows[0].part, name="other"))
+    table = replace(table, rows=(row, *table.rows[1:]))
+    assert missing_runs(collect(table, results_dir=Path("nowhere")), row) == 2 + 2
+
+
+def test_estimates_are_kept_until_the_settings_change(tmp_path):
+    said = []
+    (first,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+    assert said == ["gru: a few batches ..."]
+    assert first.missing == 2
+    assert first.left == 2 * first.seconds
+    (again,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+    assert len(said) == 1
+    assert again.seconds == pytest.approx(first.seconds, abs=0.05)  # rounded in the file
+    kept = read_estimates(tmp_path / ESTIMATES_FILE)
+    assert of_row(kept, tiny(), tiny().row("gru")) is not None
+    changed = tiny(recipe={"lr": 0.5, "epochs": 2, "batch_size": 6})
+    assert of_row(kept, changed, changed.row("gru")) is None
+    assert of_row(kept, tiny(), tiny().row("elman")) is None
+    assert of_row(kept, tiny(), tiny().row("future")) is None
+
+
+def test_finished_runs_tell_better_than_an_estimate(tmp_path):
+    places = {"results_dir": tmp_path, "runs_dir": tmp_path / "runs", "progress": False}
+    grid = reproduce(tiny(), models=["gru"], seeds=1, **places)
+    (cost,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=pytest.fail)
+    assert cost.seconds == grid.records[0].seconds
+    assert cost.missing == 1
+
+
+def test_what_cannot_be_timed_is_told_and_the_rest_goes_on(tmp_path):
+    one, two, _ = parsed()["row"]
+    table = tiny(row=[one, two])
+    rows = (
+        replace(table.rows[0], part=replace(table.rows[0].part, dataset="person-activity")),
+        replace(table.rows[1], part=replace(table.rows[1].part, options={"sizes": "many"})),
+        replace(table.rows[1], name="fine"),
+    )
+    said = []
+    found = costs(
+        replace(table, rows=rows), results_dir=tmp_path, data_dir=tmp_path, say=said.append
+    )
+    assert [cost.seconds is None for cost in found] == [True, True, False]
+    assert [cost.left is None for cost in found] == [True, True, False]
+    assert said[0] == "gru: person-activity is not here, see 'tauflow data get person-activity'."
+    assert said[2].startswith("elman: sizes")
+
+
+def test_the_report_says_how_long_rows_without_results_take(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    results = tmp_path / "results"
+    reproduce(
+        tiny(),
+        models=["elman"],
+        seeds=1,
+        results_dir=results,
+        runs_dir=tmp_path,
+        progress=False,
+    )
+    job = job_of(tiny(), tiny().row("gru"), 0)
+    known = Estimate("tiny", "gru", job.hash, 2, 3600.0, 7200.0)
+    (results / ESTIMATES_FILE).write_text(json.dumps([vars(known)]), encoding="utf-8")
+    found = survey(results, [tmp_path / "tiny.toml"])
+    line = "Not run: GRU 0.500 ± 0.100 (5), about 2.0 h a run."
+    assert line in survey_markdown(found)
+    assert line in survey_page(found)
+    assert "Elman <b> 0.700, about" not in survey_markdown(found)
+
+
+def test_a_damaged_file_of_estimates_is_named(tmp_path):
+    for text in ("{", "3", "[1]", '[{"experiment": "x"}]'):
+        (tmp_path / ESTIMATES_FILE).write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=r"estimates\.json holds no estimates .*estimate TABLE"):
+            read_estimates(tmp_path / ESTIMATES_FILE)
+
+
+def test_published_tables_can_be_estimated_by_name():
+    table = load_experiment("one-budget")
+    missing = missing_runs(collect(table, results_dir=Path("nowhere")), table.rows[0])
+    assert missing == len(table.rows[0].search) + table.seeds - 1
