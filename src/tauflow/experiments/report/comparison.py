@@ -83,11 +83,11 @@ def by_validation(found: Survey) -> Front | None:
     return Front(
         title="Which network to take",
         headers=(
-            *("task", "network", "the next by validation", "test", "best on test", "of networks"),
-            *("parameters", "training"),
+            *("task", "network", "the next by validation", "measured in"),
+            *("test", "best on test", "of networks", "parameters", "training"),
         ),
         rows=rows,
-        words=3,
+        words=4,
         caption=f"From {names}: causal networks that had the same budget for choosing settings. "
         "Validation, of seed 0, chooses the network, too, as a user would; the column after shows "
         "the best test score of any, which nobody can choose beforehand. † fewer seeds than asked "
@@ -103,7 +103,8 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
         part,
         best.entry.row.title,
         ", ".join(one.entry.row.title for one in networks[1 : 1 + _NEXT]),
-        f"{ours} ({table.unit(metric)})",
+        table.unit(metric),
+        ours,
         table.show_number(pick(one.test for one in networks), metric),
         str(len(networks)),
         table.show_count(best.parameters),

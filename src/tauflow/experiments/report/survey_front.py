@@ -77,9 +77,12 @@ def by_task(found: Survey) -> Front:
     rows = [_best(task, entries) for task, entries in sorted(tasks.items()) if len(entries) > 1]
     return Front(
         title="The best model per task",
-        headers=("task", "model", "table", "score", "of models", "parameters", "time per epoch"),
+        headers=(
+            *("task", "model", "table", "measured in"),
+            *("score", "of models", "parameters", "time per epoch"),
+        ),
         rows=rows,
-        words=3,
+        words=4,
         caption="Of the rows measured so far that do not look ahead, by the mean score on the test "
         "part: what a table's protocol gives, not a choice that a user could make before seeing "
         "it. † runs were fewer or shorter than published.",
@@ -96,7 +99,8 @@ def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str,
         task,
         entry.row.title,
         one.experiment.name,
-        f"{score} ({table.unit(entry.row.metric)})",
+        table.unit(entry.row.metric),
+        score,
         str(len({e.row.title for _, e in entries})),
         "–" if size is None else f"{size:,}",
         entry.pace.split(" (")[0],
