@@ -47,5 +47,7 @@ def estimate(
     runs = [one for one in found if one.left is not None]
     total = sum(one.left or 0.0 for one in runs)
     count = sum(one.missing for one in runs)
+    others = sum(one.missing for one in found) - count
     if count:
-        say(f"{count} runs to do, about {roughly(total)} one after the other.")
+        more = f" It is not known of {others} more." if others else ""
+        say(f"{count} runs to do, about {roughly(total)} one after the other.{more}")

@@ -8,8 +8,10 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
+from tauflow.errors import NonFiniteError
 from tauflow.experiments.spec.experiment import Experiment, Row
 from tauflow.models import AbstractWholeModel, SequenceModel
+from tauflow.training.curriculum import beginning
 from tauflow.training.metrics import evaluate_all
 from tauflow.training.recipe import Recipe
 
@@ -61,13 +63,22 @@ def estimate(experiment: Experiment, row: Row, data_dir: Path | None = None) -> 
     Raises:
         ArgumentError: the row is not one that can be run.
         DataNotFoundError: its data are not here and cannot be fetched.
+        NonFiniteError: the loss is not finite from the beginning.
     """
     job = job_to_estimate(experiment, row)
     data = load_part(row.part, data_dir)
     size = job.recipe.batch_size * job.recipe.accumulate
     few = _drawn(data.train, BATCHES * size)
-    _timed(job, data, few[:size])  # compiles what is not compiled yet
-    model, seconds = _timed(job, data, few)
+    steps = data.train.x.shape[1]
+    try:
+        _timed(job, data, few[:size])  # compiles what is not compiled yet
+        model, seconds = _timed(job, data, few)
+    except NonFiniteError:  # a network that only its curriculum leads to whole sequences
+        if not job.recipe.curriculum:
+            raise
+        first = min(job.recipe.curriculum[0], steps)
+        model, seconds = _timed(job, data, beginning(few, first))
+        seconds *= steps / first
     training = seconds * len(data.train) / len(few)
     scoring = sum(_scoring(model, part) for part in (data.valid, data.test) if part is not None)
     epochs = job.recipe.epochs
@@ -77,7 +88,7 @@ def estimate(experiment: Experiment, row: Row, data_dir: Path | None = None) -> 
         config_hash=job.hash,
         epochs=epochs,
         epoch=training + scoring,
-        seconds=training * whole_epochs(job.recipe, data.train.x.shape[1]) + scoring * epochs,
+        seconds=training * whole_epochs(job.recipe, steps) + scoring * epochs,
     )
 
 

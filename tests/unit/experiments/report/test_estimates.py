@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_experiment import TINY, parsed, tiny
 
-from tauflow.errors import DataError
+from tauflow.errors import DataError, NonFiniteError
 from tauflow.experiments import load_experiment, reproduce, run_one
 from tauflow.experiments.report.estimates import (
     ESTIMATES_FILE,
@@ -70,6 +70,28 @@ def test_recipes_of_every_kind_can_be_timed():
     found = estimate(table, table.row("gru"))
     assert found.epochs == 40
     assert 0 < found.epoch < found.seconds
+
+
+def test_a_network_that_needs_its_curriculum_is_timed_on_the_first_stage(monkeypatch):
+    lengths = []
+
+    def executed(job, data, **options):
+        lengths.append(data.train.x.shape[1])
+        if lengths[-1] > 2:
+            raise NonFiniteError("too long")
+        return replace(finished, seconds=0.5), None
+
+    finished = run_one(tiny(), tiny().row("gru"), 0, progress=False)
+    monkeypatch.setattr("tauflow.experiments.run.estimate.execute", executed)
+    monkeypatch.setattr("tauflow.experiments.run.estimate.evaluate_all", lambda *_, **__: [])
+    one, *_ = parsed()["row"]
+    recipe = {"epochs": 10, "curriculum": [2, 4], "curriculum_epochs": 3}
+    table = tiny(row=[{**one, "recipe": recipe}])
+    found = estimate(table, table.row("gru"))
+    assert lengths == [5, 2]
+    assert found.seconds == pytest.approx(0.5 * 5 / 2 * (3 * 0.4 + 3 * 0.8 + 4), abs=0.1)
+    with pytest.raises(NonFiniteError):
+        estimate(tiny(), tiny().row("gru"))
 
 
 def test_runs_that_are_missing_are_those_that_reproduce_makes(tmp_path):
