@@ -1,11 +1,19 @@
 """The first screen of a report on all results."""
 
 import json
+import random
 
 import pytest
+from scipy.stats import spearmanr
 from test_survey import TINY, add
 
-from tauflow.experiments.report.comparison import by_validation, candidates, frontier, trade_offs
+from tauflow.experiments.report.comparison import (
+    by_validation,
+    candidates,
+    frontier,
+    rank_correlation,
+    trade_offs,
+)
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_front import by_paper, by_task, fronts
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
@@ -110,11 +118,21 @@ def compared(tmp_path):
 
 
 def test_validation_chooses_setting_and_network(compared):
-    ((task, network, others, unit, test, best, count, *_),) = by_validation(compared).rows
+    ((task, network, others, unit, test, best, agree, count, *_),) = by_validation(compared).rows
     # The GRU's second setting has the best validation score of those that had their whole budget.
     assert (task, network, others, count) == ("ours", "GRU", "LSTM", "2")
     assert (unit, test) == ("mean squared error", "0.900 †")
+    assert agree == "-1.00"  # the better of two on validation data is the worse on test data
     assert best == "0.200"
+
+
+def test_agreement_of_ranks_is_that_of_scipy():
+    draw = random.Random(0)
+    for _ in range(50):
+        pairs = [(draw.randrange(4), draw.randrange(4)) for _ in range(draw.randrange(5, 12))]
+        expected = spearmanr(*zip(*pairs, strict=True)).statistic
+        assert float(rank_correlation(pairs)) == pytest.approx(expected, abs=0.006)
+    assert rank_correlation([(1.0, 2.0), (1.0, 3.0)]) == "–"
 
 
 def test_a_setting_that_failed_was_tried(compared, tmp_path):
