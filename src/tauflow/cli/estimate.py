@@ -11,12 +11,13 @@ from .recipe import Results
 def estimate(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
     models: Annotated[str, typer.Option(help="Rows, separated by commas; all by default.")] = "",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
     results: Results = Path("results"),
 ) -> None:
     """Time a few batches of a table's rows, and say how long the runs that are missing would take.
 
-    A row with finished runs is known from those. Estimates are kept with the results, and tauflow
-    report names them beside rows that were not run.
+    Estimates are kept with the results, and tauflow report names them beside rows that were not
+    run; those of another kind of machine are made anew.
     """
     from tauflow.experiments import load_experiment
     from tauflow.experiments.report.estimates import costs
@@ -27,27 +28,37 @@ def estimate(
     from .output import print_table, say
 
     experiment = load_experiment(table)
-    found = costs(experiment, names_in(models) or None, results_dir=results, say=say)
-    unknown = "not known"
+    if experiment.command is not None:
+        say(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
+        return
+    found = costs(experiment, names_in(models) or None, seeds=seeds, results_dir=results, say=say)
+
+    def span(seconds: float | None) -> str:
+        return "not known" if seconds is None else roughly(seconds)
+
     print_table(
         ("row", "model", "a run", "runs to do", "in all"),
         [
             (
                 one.row.name,
                 title(one.row),
-                unknown if one.seconds is None else roughly(one.seconds),
+                span(one.seconds) if one.missing else "–",
                 f"{one.missing}",
-                unknown if one.left is None else roughly(one.left) if one.missing else "–",
+                span(one.left) if one.missing else "–",
             )
             for one in found
         ],
-        title=f"{experiment.title}: one run at a time, on this machine",
+        title=experiment.title,
+        caption="One run at a time, on this machine with what else it does now.",
         numbers=range(2, 5),
+        whole=(0,),
     )
-    runs = [one for one in found if one.left is not None]
-    total = sum(one.left or 0.0 for one in runs)
-    count = sum(one.missing for one in runs)
+    known = [one for one in found if one.left is not None]
+    count = sum(one.missing for one in known)
     others = sum(one.missing for one in found) - count
+    if not count + others:
+        say("Nothing is left to do.")
     if count:
-        more = f" It is not known of {others} more." if others else ""
-        say(f"{count} runs to do, about {roughly(total)} one after the other.{more}")
+        say(f"Runs to do: {count}, about {roughly(sum(one.left or 0.0 for one in known))}.")
+    if others:
+        say(f"Runs to do of which it is not known: {others}.")

@@ -52,12 +52,14 @@ def test_what_is_missing_is_estimated(call, table, tmp_path):
     output = call("estimate", table).output
     assert "gru: a few batches ..." in output
     assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +2 │ +\d+ s │", output)
-    assert re.search(r"^2 runs to do, about \d+ s one after the other\.$", output, re.MULTILINE)
+    assert re.search(r"^Runs to do: 2, about \d+ s\.$", output, re.MULTILINE)
     assert (tmp_path / "results" / "estimates.json").is_file()
     call("reproduce", table)
     output = call("estimate", table, "--models", "gru").output
-    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +0 │ +– │", output)
-    assert "to do," not in output
+    assert re.search(r"│ gru +│ GRU +│ +– │ +0 │ +– │", output)
+    assert "Nothing is left to do." in output
+    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +1 │", call("estimate", table, "--seeds", 3).output)
+    assert "is not trained. Its numbers come from: " in call("estimate", "ltc-table-2").output
     assert "is not implemented yet" in call("estimate", table, "--models", "future", code=1).stderr
 
 

@@ -81,18 +81,18 @@ def by_validation(found: Survey) -> Front | None:
         return None
     names = ", ".join(one.experiment.name for one in found.comparisons)
     return Front(
-        title="Which network to take",
+        title="Which network validation would take",
         headers=(
             *("task", "network", "the next by validation", "measured in"),
-            *("test", "best on test", "ranks agree", "of networks", "parameters", "training"),
+            *("test", "best on test", "place on test", "ranks agree", "parameters", "training"),
         ),
         rows=rows,
         words=4,
         caption=f"From {names}: causal networks that had the same budget for choosing settings. "
-        "Validation, of seed 0, chooses the network, too, as a user would; the column after shows "
-        "the best test score of any, which nobody can choose beforehand, and the next Spearman's "
-        "rank correlation of all networks' validation and test scores: near 1 validation ranks "
-        "them well, near 0 it says nothing. † fewer seeds than asked for.",
+        "Validation, of seed 0, chooses the network, too, as a user would; the best test score of "
+        "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
+        "all networks' validation and test scores: where it is near 0, validation says nothing of "
+        "the test part, and the network named is as good as drawn. † fewer seeds than asked for.",
     )
 
 
@@ -100,6 +100,7 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     best, metric = networks[0], networks[0].entry.row.metric
     pick = max if METRICS[metric].higher_is_better else min
     ours = best.entry.line.ours.split(" (")[0] + " †" * best.entry.few_seeds
+    better = sum(pick(one.test, best.test) != best.test for one in networks)
     return (
         part,
         best.entry.row.title,
@@ -107,8 +108,8 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
         table.unit(metric),
         ours,
         table.show_number(pick(one.test for one in networks), metric),
+        f"{better + 1} of {len(networks)}",
         rank_correlation([(one.valid, one.test) for one in networks]),
-        str(len(networks)),
         table.show_count(best.parameters),
         "–" if best.seconds is None else duration(best.seconds),
     )

@@ -1,19 +1,22 @@
 """How long rows without results would take, kept with the results: ``estimates.json``."""
 
 import json
-import statistics
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tauflow.data.catalog import DATASETS, available
 from tauflow.errors import DataError, TauflowError
-from tauflow.experiments.run.estimate import Estimate, estimate, job_to_estimate
+from tauflow.experiments.run import results
+from tauflow.experiments.run.estimate import Estimate, estimate, hash_of, jobs_of
 from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import Grid, collect
 from tauflow.experiments.run.schedule import Say, say_nothing
 from tauflow.experiments.run.search import search_jobs
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
+from tauflow.lock import locked
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import write_atomically
 
@@ -30,8 +33,8 @@ class Cost:
     Args:
         row: the row.
         missing: runs still to be done, those of a search included.
-        seconds: of a run: the mean of those that are finished, else an estimate; ``None`` if its
-            data are not here, or the run fails.
+        seconds: of a run, estimated; ``None`` if nothing is missing, the data are not here, or the
+            run fails.
     """
 
     row: Row
@@ -41,6 +44,8 @@ class Cost:
     @property
     def left(self) -> float | None:
         """Seconds of all that is missing."""
+        if not self.missing:
+            return 0.0
         return None if self.seconds is None else self.seconds * self.missing
 
 
@@ -48,62 +53,74 @@ def costs(
     experiment: Experiment,
     models: Iterable[str] | None = None,
     *,
+    seeds: int | None = None,
     results_dir: Path = Path("results"),
     data_dir: Path | None = None,
     say: Say = say_nothing,
 ) -> list[Cost]:
     """Return what is still to be done of a table's rows; new estimates are kept in the results.
 
+    An estimate that was made on another kind of machine is made anew.
+
     Args:
         experiment: the table.
         models: names of rows; by default all that can be run.
+        seeds: number of seeds; by default the table's own.
         results_dir: where finished runs and earlier estimates are.
         data_dir: folder of the data files.
         say: is told which row is being timed, and why one cannot be.
 
     Raises:
         DataError: the file of estimates, or one of results, holds something else.
+        OSError: the folder of results cannot be written.
     """
     grid, path = collect(experiment, results_dir=results_dir), results_dir / ESTIMATES_FILE
-    kept, found = dict(read_estimates(path)), []
+    kept, here, found = read_estimates(path), results.machine(), []
     for row in experiment.select(models):
-        seconds = [r.seconds for r in grid.records if r.row == row.name and r.seconds is not None]
-        if seconds:
-            found.append(Cost(row, missing_runs(grid, row), statistics.fmean(seconds)))
-            continue
+        missing = missing_runs(grid, row, seeds)
         known = of_row(kept, experiment, row)
-        if known is None and _can_be_timed(row, data_dir, say):
+        if known is not None and known.machine != here:
+            known = None
+        if known is None and missing and _can_be_timed(row, data_dir, say):
+            _keep(path, None)  # a folder that cannot be written is noticed before
             say(f"{row.name}: a few batches ...")
             try:
                 known = estimate(experiment, row, data_dir)
             except TauflowError as error:
                 say(f"{row.name}: {error}")
+            except Exception as error:  # as out of memory: other rows can be timed
+                say(f"{row.name}: {type(error).__name__}: {error}")
             else:
-                kept[experiment.name, row.name] = known
-                _write(path, kept)
-        expected = None if known is None else known.seconds
-        found.append(Cost(row, missing_runs(grid, row), expected))
+                _keep(path, known)
+        found.append(Cost(row, missing, known.seconds if known and missing else None))
     return found
 
 
 def _can_be_timed(row: Row, data_dir: Path | None, say: Say) -> bool:
-    name = row.part.dataset
-    if name not in DATASETS or available(name, data_dir):
-        return True
-    say(f"{row.name}: {name} is not here, see 'tauflow data get {name}'.")
-    return False
+    for part in (row.part, row.search_part):
+        name = "" if part is None else part.dataset
+        if name in DATASETS and not available(name, data_dir):
+            say(f"{row.name}: {name} is not here, see 'tauflow data get {name}'.")
+            return False
+    return True
 
 
-def missing_runs(grid: Grid, row: Row) -> int:
-    """Return how many runs of a row are not finished: those it searches, then its seeds."""
+def missing_runs(grid: Grid, row: Row, seeds: int | None = None) -> int:
+    """Return how many runs of a row are not finished: those it searches, then its seeds.
+
+    Args:
+        grid: the table and its finished runs.
+        row: one of its rows.
+        seeds: number of seeds; by default the table's own.
+    """
     experiment, done = grid.experiment, {record.key for record in grid.records}
-    tries = [job.key for job in search_jobs(experiment, row)]
+    count = experiment.seeds if seeds is None else seeds
+    tries = {job.key for job in search_jobs(experiment, row)}
     best = grid.setting(row)
-    if tries and (best is None or not done.issuperset(tries)):
-        again = experiment.seeds - (row.search_part is None)  # one of them is a run of the search
-        return sum(key not in done for key in tries) + again
-    seeds = range(experiment.seeds)
-    return sum(job_of(experiment, row, seed, best).key not in done for seed in seeds)
+    if tries and best is None:  # one of the seeds is a run of the search
+        return len(tries - done) + count - (row.search_part is None)
+    wanted = {job_of(experiment, row, seed, best).key for seed in range(count)}
+    return len((tries | wanted) - done)
 
 
 def read_estimates(path: Path) -> Estimates:
@@ -115,7 +132,7 @@ def read_estimates(path: Path) -> Estimates:
     if not path.is_file():
         return {}
     try:
-        found = [Estimate(**one) for one in read_json(path.read_bytes())]
+        found = [_checked(one) for one in read_json(path.read_bytes())]
         return {(one.experiment, one.row): one for one in found}
     except (ValueError, TypeError) as error:
         raise DataError(
@@ -124,13 +141,30 @@ def read_estimates(path: Path) -> Estimates:
         ) from error
 
 
-def _write(path: Path, kept: Estimates) -> None:
-    entries = [
-        asdict(one) | {"epoch": round(one.epoch, 3), "seconds": round(one.seconds, 1)}
-        for _, one in sorted(kept.items())
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
+def _checked(values: dict[str, Any]) -> Estimate:
+    one = Estimate(**values)
+    for name in ("epochs", "epoch", "seconds"):
+        value = getattr(one, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} is not a number")
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"{name} is not finite")
+    if not all(isinstance(one_of, str) for one_of in (one.experiment, one.row, one.config_hash)):
+        raise TypeError("names are not text")
+    return one
+
+
+def _keep(path: Path, new: Estimate | None) -> None:
+    """Add an estimate to the file, beside what other programs have put there meanwhile."""
+    with locked(path.parent):
+        kept = dict(read_estimates(path))
+        if new is not None:
+            kept[new.experiment, new.row] = new
+        entries = [
+            asdict(one) | {"epoch": round(one.epoch, 3), "seconds": round(one.seconds, 3)}
+            for _, one in sorted(kept.items(), key=lambda item: item[0])
+        ]
+        write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode())
 
 
 def of_row(kept: Estimates, experiment: Experiment, row: Row) -> Estimate | None:
@@ -138,5 +172,4 @@ def of_row(kept: Estimates, experiment: Experiment, row: Row) -> Estimate | None
     known = kept.get((experiment.name, row.name))
     if known is None or row.status != READY:
         return None
-    same = known.config_hash == job_to_estimate(experiment.cut(None), row).hash
-    return known if same else None
+    return known if known.config_hash == hash_of(jobs_of(experiment.cut(None), row)) else None

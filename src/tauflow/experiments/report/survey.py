@@ -181,8 +181,8 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
     Raises:
         DataNotFoundError: there is no such folder.
         SpecificationError: a remark is on a table or row that does not exist.
-        DataError: a line of a results file is not a run record, or the file of trivial scores is
-            damaged.
+        DataError: a line of a results file is not a run record, or the file of trivial scores or
+            of estimates is damaged.
     """
     if not results_dir.is_dir():
         raise DataNotFoundError(
@@ -214,12 +214,19 @@ def survey(results_dir: Path, extra: Iterable[str | Path] = ()) -> Survey:
             tables.append(replace(one, trivial=tuple(trivial(experiment, scored))))
     found = {one.experiment.name for one in tables}
     computed = {name for name, one in experiments.items() if one.command is not None}
+    reasons = remarks.get(TABLES, {})
+    shown = {name for name, one in experiments.items() if one.published} - found - computed
+    warnings += [
+        f"{REMARKS_FILE} says why {name} has no results, but it is none of the published tables "
+        "without them."
+        for name in sorted(set(reasons) - shown)
+    ]
     return Survey(
         tables=tuple(tables),
         unmeasured=tuple(
             one for name, one in sorted(experiments.items()) if name not in found | computed
         ),
-        reasons=remarks.get(TABLES, {}),
+        reasons=reasons,
         computed=tuple(sorted(computed)),
         documents=_documents(results_dir, experiments),
         warnings=tuple(warnings),

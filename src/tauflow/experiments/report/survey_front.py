@@ -63,7 +63,8 @@ def by_paper(found: Survey) -> Front:
         rows=rows,
         words=1,
         caption="Tables and rows with results, of all that are trained. Rows without a published "
-        "number are not judged. Runs and time of training are those of the rows shown.",
+        "number are not judged. Runs and time of training are those of the rows shown; runs that "
+        "tables of two papers have in common count for both.",
     )
 
 
@@ -85,7 +86,7 @@ def by_task(found: Survey) -> Front:
         words=4,
         caption="Of the rows measured so far that do not look ahead, by the mean score on the test "
         "part: what a table's protocol gives, not a choice that a user could make before seeing "
-        "it. † runs were fewer or shorter than published.",
+        "it. † runs were fewer or shorter than published, ‡ fewer settings were tried.",
     )
 
 
@@ -94,6 +95,7 @@ def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str,
     means = [fmean(r.test for r in entry.records if r.test is not None) for _, entry in entries]
     one, entry = entries[means.index(max(means) if higher else min(means))]
     score = entry.line.ours.split(" (")[0] + " †" * (entry.few_seeds or entry.few_epochs)
+    score += " ‡" * entry.few_settings
     size = entry.records[0].parameters
     return (
         task,

@@ -11,7 +11,7 @@ from . import table
 from .comparison import trade_offs
 from .document import environment_of, measured_with, render, write
 from .pictures import curves_of_parts
-from .survey import REPORT, RowSurvey, Survey, TableSurvey
+from .survey import AGREES, BETTER, REPORT, WORSE, RowSurvey, Survey, TableSurvey
 from .survey_front import JUDGEMENTS, fronts, records_of
 from .survey_pictures import beside_published, deviations
 
@@ -30,8 +30,9 @@ LEGEND = (
     "Ours and published: mean ± standard deviation over seeds. Δ / σ is our mean minus the "
     "published one, in published standard deviations; up to 2 of them count as published. Seeds "
     "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
-    "the paper searched. Such a row is unfinished if it is worse, or if the paper says only how "
-    "good it does not get. In brackets after our time per epoch: the paper's, on its own machine. "
+    "the paper searched. After fewer epochs or settings a row is unfinished if it is worse, or if "
+    "the paper says only how good it does not get; after fewer seeds it is judged by those. In "
+    "brackets after our time per epoch: the paper's, on its own machine. "
     f"{table.LOOKS_AHEAD}"
 )
 
@@ -54,12 +55,16 @@ def facts(found: Survey) -> list[tuple[str, str]]:
     records = records_of(tables)
     measured = sum(len(one.measured) for one in tables)
     rows = sum(len(one.entries) for one in tables)
+    rows += sum(len(one.rows) for one in found.unmeasured if one.published)
+    judged = [e for one in tables for e in one.entries if e.judgement in (AGREES, BETTER, WORSE)]
+    single = sum(len(entry.records) == 1 for entry in judged)
     others = [r for one in found.tables for tried in one.tried for r in tried.records]
     compared = [r for one in found.comparisons for r in one.grid.records]
     return [
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
-        ("of their rows measured", f"{measured} of {rows}"),
+        ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
+        ("judged by one seed", f"{single} of {len(judged)}"),
         ("runs", str(len(records))),
         ("training time", duration(sum(r.seconds or 0.0 for r in records))),
         ("runs with other settings", _effort(others)),

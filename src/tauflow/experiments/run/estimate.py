@@ -1,8 +1,11 @@
 """How long a run of a table's row would take here, told by a few of its batches."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import torch
 
@@ -15,12 +18,22 @@ from tauflow.training.curriculum import beginning
 from tauflow.training.metrics import evaluate_all
 from tauflow.training.recipe import Recipe
 
-from .job import Job, execute, job_of, load_part, shortened
+from . import results
+from .job import Job, execute, job_of, load_part, now, shortened
+from .search import search_jobs
 
 BATCHES = 3
 """Steps that are timed, on sequences drawn at random."""
-_SCORED = 256
+SCORED = 256
 """Sequences whose evaluation is timed."""
+
+_NO_TIME: dict[str, Any] = {
+    **dict.fromkeys(("curriculum", "curriculum_epochs", "select_by", "patience")),
+    **dict.fromkeys(("decay", "min_lr", "schedule_options")),
+    **{"select": "last", "on_divergence": "raise", "drop_last": False},
+    **{"schedule": "constant", "schedule_interval": "epoch", "warmup_steps": 0},
+}
+"""What a recipe is given for an epoch of a few steps: none of it costs time, some needs more."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +43,13 @@ class Estimate:
     Args:
         experiment: name of the table.
         row: name of the row.
-        config_hash: of the run with seed 0, and the first of the settings that a row searches.
+        config_hash: of what was timed: the run with seed 0, or those of all settings searched.
         epochs: of a run.
-        epoch: seconds of an epoch on whole sequences, evaluation included.
-        seconds: of a run.
+        epoch: seconds of an epoch on whole sequences, evaluation included; the mean over the
+            settings that a row searches.
+        seconds: of a run; the same mean.
+        timed: when, UTC.
+        machine: where, as runs have it.
     """
 
     experiment: str
@@ -42,18 +58,28 @@ class Estimate:
     epochs: int
     epoch: float
     seconds: float
+    timed: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
 
 
-def job_to_estimate(experiment: Experiment, row: Row) -> Job:
-    """Return the run that stands for all of a row: seed 0, with the first setting it searches."""
-    return job_of(experiment, row, 0, row.search[0] if row.search else None)
+def jobs_of(experiment: Experiment, row: Row) -> list[Job]:
+    """Return the runs that stand for all of a row: of every setting it searches, or of seed 0."""
+    return search_jobs(experiment, row) or [job_of(experiment, row, 0)]
+
+
+def hash_of(jobs: list[Job]) -> str:
+    """Return the hash of a run, or one of several runs' hashes."""
+    if len(jobs) == 1:
+        return jobs[0].hash
+    return sha256(" ".join(job.hash for job in jobs).encode()).hexdigest()[:16]
 
 
 def estimate(experiment: Experiment, row: Row, data_dir: Path | None = None) -> Estimate:
     """Time a few steps and a part of an evaluation, and reckon what a whole run takes.
 
     It is an estimate: sequences differ in length, other programs take their share, and early
-    stopping is not foreseen. Stages of a curriculum count by their steps.
+    stopping is not foreseen. Stages of a curriculum count by their steps. Of a search every network
+    and batch size is timed once.
 
     Args:
         experiment: the table.
@@ -65,30 +91,27 @@ def estimate(experiment: Experiment, row: Row, data_dir: Path | None = None) -> 
         DataNotFoundError: its data are not here and cannot be fetched.
         NonFiniteError: the loss is not finite from the beginning.
     """
-    job = job_to_estimate(experiment, row)
-    data = load_part(row.part, data_dir)
-    size = job.recipe.batch_size * job.recipe.accumulate
-    few = _drawn(data.train, BATCHES * size)
-    steps = data.train.x.shape[1]
-    try:
-        _timed(job, data, few[:size])  # compiles what is not compiled yet
-        model, seconds = _timed(job, data, few)
-    except NonFiniteError:  # a network that only its curriculum leads to whole sequences
-        if not job.recipe.curriculum:
-            raise
-        first = min(job.recipe.curriculum[0], steps)
-        model, seconds = _timed(job, data, beginning(few, first))
-        seconds *= steps / first
-    training = seconds * len(data.train) / len(few)
-    scoring = sum(_scoring(model, part) for part in (data.valid, data.test) if part is not None)
-    epochs = job.recipe.epochs
+    jobs = jobs_of(experiment, row)
+    paces: dict[str, tuple[float, float]] = {}
+    found = []
+    for job in jobs:
+        steps = load_part(job.part, data_dir).train.x.shape[1]
+        kind = f"{job.model} {job.recipe.batch_size} {job.recipe.accumulate}"
+        if kind not in paces:
+            paces[kind] = _pace(job, load_part(job.part, data_dir))
+        training, scoring = paces[kind]
+        epochs = job.recipe.epochs
+        whole = training * whole_epochs(job.recipe, steps) + scoring * epochs
+        found.append((training + scoring, whole))
     return Estimate(
         experiment=experiment.name,
         row=row.name,
-        config_hash=job.hash,
-        epochs=epochs,
-        epoch=training + scoring,
-        seconds=training * whole_epochs(job.recipe, steps) + scoring * epochs,
+        config_hash=hash_of(jobs),
+        epochs=jobs[0].recipe.epochs,
+        epoch=fmean(epoch for epoch, _ in found),
+        seconds=fmean(whole for _, whole in found),
+        timed=now(),
+        machine=results.machine(),
     )
 
 
@@ -106,6 +129,23 @@ def whole_epochs(recipe: Recipe, steps: int) -> float:
     return cost + left
 
 
+def _pace(job: Job, data: TaskData) -> tuple[float, float]:
+    """Return the seconds that training and evaluation take in an epoch on whole sequences."""
+    few = _drawn(data.train, BATCHES * job.recipe.batch_size * job.recipe.accumulate)
+    steps = few.x.shape[1]
+    try:
+        model, seconds = _timed(job, data, few)
+    except NonFiniteError:  # a network that only its curriculum leads to whole sequences
+        if not job.recipe.curriculum:
+            raise
+        first = min(job.recipe.curriculum[0], steps)
+        model, seconds = _timed(job, data, beginning(few, first))
+        seconds *= steps / first
+    parts = (data.valid, data.test)
+    scoring = sum(_scoring(model, part) for part in parts if part is not None)
+    return seconds * len(data.train) / len(few), scoring
+
+
 def _drawn(data: SequenceBatch, count: int) -> SequenceBatch:
     """Return some sequences, the same ones in every call."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
@@ -115,25 +155,21 @@ def _drawn(data: SequenceBatch, count: int) -> SequenceBatch:
 def _timed(
     job: Job, data: TaskData, few: SequenceBatch
 ) -> tuple[SequenceModel | AbstractWholeModel, float]:
-    """Train for an epoch on a few sequences; return the model and the seconds."""
-    recipe = replace(
-        shortened(job.recipe, 1),
-        curriculum=None,
-        curriculum_epochs=None,
-        select="last",
-        select_by=None,
-        on_divergence="raise",
-        patience=None,
-        drop_last=False,
-    )
-    part = replace(data, train=few, valid=None)
-    record, model = execute(replace(job, recipe=recipe), part, progress=False, tested=False)
+    """Train for an epoch on a few sequences, twice; return the model and the second's seconds.
+
+    The first time compiles what is not compiled yet. Of the recipe stays what costs time.
+    """
+    recipe = replace(shortened(job.recipe, 1), **_NO_TIME)
+    short, part = replace(job, recipe=recipe), replace(data, train=few, valid=None)
+    execute(short, part, progress=False, tested=False)
+    record, model = execute(short, part, progress=False, tested=False)
     return model, record.seconds or 0.0
 
 
 def _scoring(model: SequenceModel | AbstractWholeModel, part: SequenceBatch) -> float:
     """Return the seconds of an evaluation of a part, from some of its sequences."""
-    some = _drawn(part, _SCORED)
+    some = _drawn(part, SCORED)
+    evaluate_all(model, some, metrics=())  # without gradients other loops may run
     start = time.perf_counter()
     evaluate_all(model, some, metrics=())
     return (time.perf_counter() - start) * len(part) / len(some)

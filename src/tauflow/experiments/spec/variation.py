@@ -46,11 +46,13 @@ def varied(
             f"out {', '.join(changes)}."
         )
     words = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in changes.items())
-    for row in chosen:
+    for row in chosen:  # before all others are built
         _check_options(row, changes)
     rows = []
     for row in experiment.rows:
         try:
+            if row.status == READY and row not in chosen:
+                _check_options(row, changes)
             rows.append(_varied(row, changes))
         except SpecificationError:
             if row in chosen:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tiny_experiment import TINY, parsed, tiny
 
-from tauflow.errors import DataError, NonFiniteError
-from tauflow.experiments import load_experiment, reproduce, run_one
+from tauflow.errors import ArgumentError, DataError, NonFiniteError
+from tauflow.experiments import reproduce, run_one
 from tauflow.experiments.report.estimates import (
     ESTIMATES_FILE,
+    _keep,
     costs,
     missing_runs,
     of_row,
@@ -18,7 +19,7 @@ from tauflow.experiments.report.estimates import (
 )
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
-from tauflow.experiments.run.estimate import Estimate, estimate, whole_epochs
+from tauflow.experiments.run.estimate import Estimate, estimate, jobs_of, whole_epochs
 from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
 from tauflow.training.recipe import Recipe
@@ -39,34 +40,69 @@ def test_a_curriculum_counts_by_its_steps():
     assert whole_epochs(cut, 50) == pytest.approx(3 * 0.2 + 0.8)
 
 
-def test_the_seconds_of_steps_add_up_to_those_of_a_run(monkeypatch):
-    """With a clock of our own: 0.5 s for the timed steps, 0.25 s for each look at a part."""
-    module = "tauflow.experiments.run.estimate"
-    batches = []
+@pytest.fixture
+def clock(monkeypatch):
+    """A training that takes 0.125 s a sequence, and a look at a part of 0.5 s a sequence."""
+    module, seen, now = "tauflow.experiments.run.estimate", [], [0.0]
+    finished = run_one(tiny(), tiny().row("gru"), 0, progress=False)
 
     def executed(job, data, **options):
-        batches.append(len(data.train))
+        seen.append(job.recipe.batch_size * 1000 + len(data.train))
         assert job.recipe.epochs == 1
         assert (data.valid, options["tested"]) == (None, False)
-        return replace(finished, seconds=0.5), None
+        return replace(finished, seconds=0.125 * len(data.train)), None
 
-    finished = run_one(tiny(), tiny().row("gru"), 0, progress=False)
-    ticks = iter([0.0, 0.25, 1.0, 1.25])
+    def looked_at(model, part, **options):
+        now[0] += 0.5 * len(part)
+
     monkeypatch.setattr(f"{module}.execute", executed)
-    monkeypatch.setattr(f"{module}.evaluate_all", lambda *_, **__: [])
-    monkeypatch.setattr(f"{module}.time.perf_counter", lambda: next(ticks))
-    found = estimate(tiny(), tiny().row("gru"))  # 12 sequences, batches of 6
-    assert batches == [6, 12]
-    assert (found.epoch, found.seconds, found.epochs) == (0.5 + 2 * 0.25, 2 * 1.0, 2)
+    monkeypatch.setattr(f"{module}.evaluate_all", looked_at)
+    monkeypatch.setattr(f"{module}.time.perf_counter", lambda: now[0])
+    return seen
 
 
-def test_recipes_of_every_kind_can_be_timed():
-    recipe = {
-        **{"epochs": 40, "patience": 3, "select_by": "mae", "on_divergence": "stop"},
-        **{"curriculum": [2, 3], "curriculum_epochs": 5, "drop_last": True, "accumulate": 2},
-    }
+def test_the_seconds_of_steps_and_of_scoring_add_up_to_those_of_a_run(clock):
+    part = {"name": "", "dataset": "pendulum", "options": {"sizes": [500, 100, 400], "steps": 5}}
+    table = tiny(part=[part])
+    found = estimate(table, table.row("gru"))
+    assert clock == [6018, 6018]  # three batches of six, twice: the first compiles
+    assert found.epoch == pytest.approx(500 * 0.125 + (100 + 400) * 0.5)
+    assert (found.seconds, found.epochs) == (pytest.approx(2 * found.epoch), 2)
+    clock.clear()
     one, *_ = parsed()["row"]
-    table = tiny(row=[{**one, "recipe": recipe}])
+    gathered = tiny(part=[part], row=[{**one, "recipe": {"accumulate": 2}}])
+    assert estimate(gathered, gathered.row("gru")).epoch == pytest.approx(found.epoch)
+    assert clock == [6036, 6036]
+
+
+def test_every_batch_size_and_network_of_a_search_is_timed_once(clock):
+    one, *_ = parsed()["row"]
+    grid = {
+        "recipe": {"lr": [0.01, 0.1], "batch_size": [2, 4]},
+        "model": {"hidden_size": [3, 4]},
+    }
+    table = tiny(row=[{**one, "search": grid}])
+    found = estimate(table, table.row("gru"))
+    assert sorted(clock) == sorted([2006, 4012] * 4)
+    assert found.config_hash not in {job.hash for job in jobs_of(table, table.row("gru"))}
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"patience": 3, "select_by": "mae", "on_divergence": "stop", "accumulate": 2},
+        {"curriculum": [2, 3], "curriculum_epochs": 5, "drop_last": True, "batch_size": 500},
+        {"schedule": "plateau"},
+        {"schedule": "exponential", "decay": 0.9, "schedule_interval": "step", "min_lr": 1e-5},
+        {"schedule": "one_cycle"},
+        {"schedule": "StepLR", "schedule_options": {"step_size": 3}},
+        {"schedule": "cosine", "warmup_steps": 3, "ema": 0.9, "clip": "norm", "clip_norm": 1.0},
+    ],
+    ids=lambda recipe: "-".join(recipe),
+)
+def test_recipes_of_every_kind_can_be_timed(recipe):
+    one, *_ = parsed()["row"]
+    table = tiny(row=[{**one, "recipe": {"epochs": 40, **recipe}}])
     found = estimate(table, table.row("gru"))
     assert found.epochs == 40
     assert 0 < found.epoch < found.seconds
@@ -88,7 +124,7 @@ def test_a_network_that_needs_its_curriculum_is_timed_on_the_first_stage(monkeyp
     recipe = {"epochs": 10, "curriculum": [2, 4], "curriculum_epochs": 3}
     table = tiny(row=[{**one, "recipe": recipe}])
     found = estimate(table, table.row("gru"))
-    assert lengths == [5, 2]
+    assert lengths == [5, 2, 2]
     assert found.seconds == pytest.approx(0.5 * 5 / 2 * (3 * 0.4 + 3 * 0.8 + 4), abs=0.1)
     with pytest.raises(NonFiniteError):
         estimate(tiny(), tiny().row("gru"))
@@ -120,29 +156,56 @@ def test_a_search_on_other_data_runs_every_seed_again():
     assert missing_runs(collect(table, results_dir=Path("nowhere")), row) == 2 + 2
 
 
-def test_estimates_are_kept_until_the_settings_change(tmp_path):
+def test_estimates_are_kept_until_settings_or_machine_change(tmp_path, monkeypatch):
     said = []
-    (first,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+
+    def again():
+        (cost,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+        return cost
+
+    first = again()
     assert said == ["gru: a few batches ..."]
     assert first.missing == 2
     assert first.left == 2 * first.seconds
-    (again,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=said.append)
+    assert again().seconds == pytest.approx(first.seconds, abs=0.05)  # rounded in the file
     assert len(said) == 1
-    assert again.seconds == pytest.approx(first.seconds, abs=0.05)  # rounded in the file
     kept = read_estimates(tmp_path / ESTIMATES_FILE)
     assert of_row(kept, tiny(), tiny().row("gru")) is not None
     changed = tiny(recipe={"lr": 0.5, "epochs": 2, "batch_size": 6})
     assert of_row(kept, changed, changed.row("gru")) is None
     assert of_row(kept, tiny(), tiny().row("elman")) is None
     assert of_row(kept, tiny(), tiny().row("future")) is None
+    monkeypatch.setattr("tauflow.experiments.run.results.machine", lambda: {"cpu": "another"})
+    again()
+    assert len(said) == 2
 
 
-def test_finished_runs_tell_better_than_an_estimate(tmp_path):
+def test_what_another_program_has_estimated_meanwhile_is_kept(tmp_path, monkeypatch):
+    other = Estimate("tiny", "elman", "0", 2, 1.0, 2.0)
+
+    def slow(*arguments):
+        _keep(tmp_path / ESTIMATES_FILE, other)
+        return Estimate("tiny", "gru", "1", 2, 1.0, 2.0)
+
+    monkeypatch.setattr("tauflow.experiments.report.estimates.estimate", slow)
+    costs(tiny(), ["gru"], results_dir=tmp_path)
+    assert set(read_estimates(tmp_path / ESTIMATES_FILE)) == {("tiny", "elman"), ("tiny", "gru")}
+
+
+def test_where_nothing_can_be_kept_nothing_is_timed(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr("tauflow.experiments.report.estimates.estimate", pytest.fail)
+    with pytest.raises((OSError, ArgumentError)):
+        costs(tiny(), ["gru"], results_dir=tmp_path / "file" / "results")
+
+
+def test_rows_with_nothing_to_do_are_not_timed(tmp_path):
     places = {"results_dir": tmp_path, "runs_dir": tmp_path / "runs", "progress": False}
-    grid = reproduce(tiny(), models=["gru"], seeds=1, **places)
-    (cost,) = costs(tiny(), ["gru"], results_dir=tmp_path, say=pytest.fail)
-    assert cost.seconds == grid.records[0].seconds
-    assert cost.missing == 1
+    reproduce(tiny(), models=["gru"], seeds=1, **places)
+    (cost,) = costs(tiny(), ["gru"], seeds=1, results_dir=tmp_path, say=pytest.fail)
+    assert (cost.missing, cost.seconds, cost.left) == (0, None, 0.0)
+    (cost,) = costs(tiny(), ["gru"], seeds=3, results_dir=tmp_path)
+    assert cost.missing == 2
 
 
 def test_what_cannot_be_timed_is_told_and_the_rest_goes_on(tmp_path):
@@ -161,6 +224,19 @@ def test_what_cannot_be_timed_is_told_and_the_rest_goes_on(tmp_path):
     assert [cost.left is None for cost in found] == [True, True, False]
     assert said[0] == "gru: person-activity is not here, see 'tauflow data get person-activity'."
     assert said[2].startswith("elman: sizes")
+
+
+def test_a_row_that_breaks_leaves_the_others_alone(tmp_path, monkeypatch):
+    def breaking(experiment, row, data_dir):
+        if row.name == "gru":
+            raise RuntimeError("not enough memory")
+        return Estimate("tiny", row.name, "0", 2, 1.0, 2.0)
+
+    said = []
+    monkeypatch.setattr("tauflow.experiments.report.estimates.estimate", breaking)
+    found = costs(tiny(), results_dir=tmp_path, say=said.append)
+    assert [cost.seconds for cost in found] == [None, 2.0]
+    assert "gru: RuntimeError: not enough memory" in said
 
 
 def test_the_report_says_how_long_rows_without_results_take(tmp_path):
@@ -185,13 +261,11 @@ def test_the_report_says_how_long_rows_without_results_take(tmp_path):
 
 
 def test_a_damaged_file_of_estimates_is_named(tmp_path):
-    for text in ("{", "3", "[1]", '[{"experiment": "x"}]'):
+    whole = vars(Estimate("tiny", "gru", "0", 2, 1.0, 2.0))
+    wrong = [{"seconds": "27 min"}, {"epoch": True}, {"seconds": -1.0}, {"row": 3}, {"more": 1}]
+    texts = [json.dumps([{**whole, **one}]) for one in wrong]
+    nan = json.dumps([{**whole, "seconds": float("nan")}])
+    for text in ("{", "3", "[1]", '[{"experiment": "x"}]', nan, *texts):
         (tmp_path / ESTIMATES_FILE).write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=r"estimates\.json holds no estimates .*estimate TABLE"):
             read_estimates(tmp_path / ESTIMATES_FILE)
-
-
-def test_published_tables_can_be_estimated_by_name():
-    table = load_experiment("one-budget")
-    missing = missing_runs(collect(table, results_dir=Path("nowhere")), table.rows[0])
-    assert missing == len(table.rows[0].search) + table.seeds - 1

@@ -326,8 +326,13 @@ def test_why_tables_have_no_results_is_said_once_for_those_of_a_reason(folder, s
     add(folder)
     reasons = {"ltc-table-4": "no <data>", "ltc-table-5": "no <data>", "ltc-table-6": "soon"}
     lines = [f'{name} = "{reason}"' for name, reason in reasons.items()]
+    lines += ['tiny = "there are some"', 'ltc-table-2 = "computed"']
     (folder / "remarks.toml").write_text("\n".join(["[tables]", *lines]), encoding="utf-8")
     found = surveyed()
+    assert [text.split()[3] for text in found.warnings if "says why" in text] == [
+        "ltc-table-2",
+        "tiny",
+    ]
     text = survey_markdown(found)
     assert "- tables without results: ltc-table-4, ltc-table-5: no <data>\n" in text
     assert "- tables without results: ltc-table-6: soon\n" in text

@@ -118,9 +118,9 @@ def compared(tmp_path):
 
 
 def test_validation_chooses_setting_and_network(compared):
-    ((task, network, others, unit, test, best, agree, count, *_),) = by_validation(compared).rows
+    ((task, network, others, unit, test, best, place, agree, *_),) = by_validation(compared).rows
     # The GRU's second setting has the best validation score of those that had their whole budget.
-    assert (task, network, others, count) == ("ours", "GRU", "LSTM", "2")
+    assert (task, network, others, place) == ("ours", "GRU", "LSTM", "2 of 2")
     assert (unit, test) == ("mean squared error", "0.900 †")
     assert agree == "-1.00"  # the better of two on validation data is the worse on test data
     assert best == "0.200"

@@ -67,6 +67,9 @@ def test_an_option_means_what_it_means_to_the_model_of_the_row():
     table = load_experiment("cfc-table-5")
     row = varied(table, {"model.form": "released"}, ["phased-lstm"]).row("phased-lstm")
     assert row.model.options["form"] == "released"
+    changed = varied(table, {"model.ratio": 0.5}, ["phased-lstm"])  # no other model has it
+    others = [(new, old) for new, old in zip(changed.rows, table.rows, strict=True) if new != old]
+    assert [new.name for new, _ in others] == ["phased-lstm"]
     with pytest.raises(SpecificationError, match=r"of 'phased-lstm': form='input' is unknown"):
         varied(table, {"model.form": "input"}, ["phased-lstm"])
 
