@@ -77,6 +77,16 @@ def test_gaps(data):
     assert dt.sum(1).max() <= 48.001
 
 
+@pytest.mark.slow
+def test_time_in_stays(data):
+    stays = load_task("physionet2012", time_unit="stay", download=False)
+    assert (data.card.time_unit, stays.card.time_unit) == ("hour", "stay")
+    assert torch.equal(stays.train.dt, data.train.dt / 48)
+    assert torch.equal(stays.test.x, data.test.x)
+    with pytest.raises(UnknownNameError, match="time_unit='day' is unknown"):
+        load_task("physionet2012", time_unit="day", download=False)
+
+
 def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
     monkeypatch.setattr(physionet2012, "RECORDS", 4005)
     with pytest.raises(DataError, match=r"gave \(2880, 320, 800\) .* expected \(2884, 320, 801\)"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tauflow.errors import DataNotFoundError
 from tauflow.experiments.run.belonging import is_of, known
+from tauflow.experiments.run.estimate import Estimate
 from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import DONE, FAILED, RunRecord
 from tauflow.experiments.run.timespan import duration
@@ -50,7 +51,7 @@ class RowSurvey:
         settings: settings that a search has tried, and all that it has to.
         remark: what was looked into, for a row that is worse or has a remark; how far training
             came, for one that is unfinished.
-        expected: seconds that a run is expected to take, for a row without results.
+        expected: what a run is expected to take, for a row without results.
     """
 
     row: Row
@@ -62,7 +63,7 @@ class RowSurvey:
     epochs: tuple[int, int] = (0, 0)
     settings: tuple[int, int] = (0, 0)
     remark: str = ""
-    expected: float | None = None
+    expected: Estimate | None = None
 
     @property
     def few_seeds(self) -> bool:
@@ -259,7 +260,7 @@ def _survey_table(
         belonging += [record for record in own if record.asked <= epochs]
         entry = _entry(experiment, row, shown, epochs, remarks.get(row.name, ""))
         if not shown and (known := of_row(timed, experiment, row)):
-            entry = replace(entry, expected=known.seconds)
+            entry = replace(entry, expected=known)
         also = told(tried, row, experiment.ddof) if shown else ""
         said = [f"{text.rstrip('.')}." for text in (entry.remark, also) if text]
         entries.append(replace(entry, remark=" ".join(said)) if also else entry)

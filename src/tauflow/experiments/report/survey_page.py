@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tauflow.experiments.run.estimate import Estimate
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.timespan import duration, roughly
 from tauflow.plain_text import markdown_table
@@ -65,8 +66,7 @@ def facts(found: Survey) -> list[tuple[str, str]]:
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("judged by one seed", f"{single} of {len(judged)}"),
-        ("runs", str(len(records))),
-        ("training time", duration(sum(r.seconds or 0.0 for r in records))),
+        ("runs", _effort(records)),
         ("runs with other settings", _effort(others)),
         ("runs of comparisons of our own", _effort(compared)),
     ]
@@ -108,15 +108,25 @@ def cells(entry: RowSurvey) -> tuple[str, ...]:
 def unmeasured(one: TableSurvey) -> list[str]:
     """Return a line for each reason why rows have no results, with what the paper says of them.
 
-    Where it was estimated, how long a run would take is said as well.
+    Where it was estimated, how long a run would take is said as well, and then on which machines.
     """
     reasons: dict[str, list[str]] = {}
+    machines: dict[str, None] = {}
     for entry in one.entries:
         if not entry.records:
-            line, time = entry.line, entry.expected
-            takes = "" if time is None else f", about {roughly(time)} a run"
+            line, known, takes = entry.line, entry.expected, ""
+            if known is not None:
+                takes = f", about {roughly(known.seconds)} a run"
+                machines[_where(known)] = None
             reasons.setdefault(line.ours, []).append(f"{line.model} {line.published}{takes}")
-    return [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+    said = [f"{reason.capitalize()}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+    return [*said, f"Estimated on {'; '.join(machines)}."] if machines else said
+
+
+def _where(known: Estimate) -> str:
+    """Say on which machine something was timed."""
+    cpu, cores = known.machine.get("cpu") or "an unknown processor", known.machine.get("cores")
+    return cpu if cores is None else f"{cpu} with {cores} cores"
 
 
 def remarks(one: TableSurvey) -> list[tuple[str, str]]:

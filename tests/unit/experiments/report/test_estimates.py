@@ -251,12 +251,14 @@ def test_the_report_says_how_long_rows_without_results_take(tmp_path):
         progress=False,
     )
     job = job_of(tiny(), tiny().row("gru"), 0)
-    known = Estimate("tiny", "gru", job.hash, 2, 3600.0, 7200.0)
+    machine = {"cpu": "Abacus 9", "cores": 3}
+    known = Estimate("tiny", "gru", job.hash, 2, 3600.0, 7200.0, machine=machine)
     (results / ESTIMATES_FILE).write_text(json.dumps([vars(known)]), encoding="utf-8")
     found = survey(results, [tmp_path / "tiny.toml"])
     line = "Not run: GRU 0.500 ± 0.100 (5), about 2.0 h a run."
     assert line in survey_markdown(found)
     assert line in survey_page(found)
+    assert "\n\nEstimated on Abacus 9 with 3 cores.\n" in survey_markdown(found)
     assert "Elman <b> 0.700, about" not in survey_markdown(found)
 
 
