@@ -48,13 +48,14 @@ def test_a_review_is_followed_from_the_file(data):
 
 
 def test_options(data):
-    first, masked, held, small = (
+    first, masked, held, small, spare = (
         load_task("imdb", download=False, **options)
         for options in (
             {"keep": "first", "gap": 0.0},
             {"masked": True},
             {"holdout": 0.1},
             {"vocabulary": 9},
+            {"logits": 4},
         )
     )
     assert (data.train.dt, first.train.dt.shape) == (None, (25000, 200))
@@ -67,6 +68,11 @@ def test_options(data):
     assert held.valid.y.sum() == 1250
     assert small.train.x.unique().tolist() == [0, 1, 2, 4, 5, 6, 7, 8]
     assert small.card.vocabulary == 9
+    assert (data.card.target_size, spare.card.target_size) == (2, 4)
+    assert spare.card.targets == ("disliked", "liked", "no class 2", "no class 3")
+    assert torch.equal(spare.train.y, data.train.y)
+    with pytest.raises(ArgumentError, match="logits must be at least 2"):
+        load_task("imdb", logits=1)
     with pytest.raises(ArgumentError, match="vocabulary must be at least 5"):
         load_task("imdb", vocabulary=4)
 

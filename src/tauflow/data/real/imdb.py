@@ -57,7 +57,8 @@ IMDB = DatasetCard(
         "The last 200 tokens are kept, so that a longer review loses its start; shorter ones are "
         "padded in front, and as published the padding is not masked (masked=True does). A "
         "comment in the published script says that the first 200 are kept: keep='first'.",
-        "The published model has 10 outputs for 2 classes; here there are 2.",
+        "The published model has 10 outputs for 2 classes; here there are 2, unless logits=10 asks "
+        "for eight that stand for no class.",
         "There is no dt: every gap is one word. The published CfC-mmRNN is told a gap of 0, as "
         "the option gap=0 does.",
         "Numbers quoted in the paper for other models come from vocabularies of 25,000 words, up "
@@ -77,6 +78,7 @@ def load_imdb(
     keep: str = "last",
     masked: bool = False,
     gap: float | None = None,
+    logits: int = IMDB.target_size,
     holdout: float = 0.0,
 ) -> TaskData:
     """Load the reviews as token ids, (B, T, 1) of integers.
@@ -89,6 +91,7 @@ def load_imdb(
         keep: which tokens of a longer review, ``"last"`` or ``"first"``.
         masked: whether the mask is false at padding; else there is none.
         gap: dt of every word; by default there is none, which means 1.
+        logits: outputs that a model has to give; those after the second stand for no class.
         holdout: fraction of the training part that validates.
 
     Raises:
@@ -100,6 +103,7 @@ def load_imdb(
     at_least(1, steps=steps)
     one_of(KEEP, keep=keep)
     boolean(masked=masked)
+    at_least(IMDB.target_size, logits=logits)
     if gap is not None:
         within(0.0, 1e6, gap=gap)
     within(0.0, 0.5, holdout=holdout)
@@ -121,7 +125,15 @@ def load_imdb(
         train, valid = train[torch.from_numpy(kept)], train[torch.from_numpy(held)]
     trained = int((1 - holdout) * 2 * PER_CLASS)
     sizes = (trained, 2 * PER_CLASS - trained, 2 * PER_CLASS)
-    return TaskData(replace(IMDB, vocabulary=vocabulary, sizes=sizes), train, valid, parts["test"])
+    spare = tuple(f"no class {i}" for i in range(IMDB.target_size, logits))
+    card = replace(
+        IMDB,
+        vocabulary=vocabulary,
+        sizes=sizes,
+        target_size=logits,
+        targets=(*IMDB.targets, *spare),
+    )
+    return TaskData(card, train, valid, parts["test"])
 
 
 def read_coded(paths: list[Path]) -> Arrays:
