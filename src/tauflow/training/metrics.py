@@ -16,6 +16,7 @@ from .asked import AnyScore, score_asked
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
 from .ranks import Ranks
 from .score import Score
+from .subnormals import flushed_subnormals
 
 
 def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
@@ -223,7 +224,8 @@ def evaluate_all(
                 batch = batch.trimmed()
             if device is not None:
                 batch = batch.to(device)
-            prediction = predict(model, batch)
+            with flushed_subnormals():
+                prediction = predict(model, batch)
             for tally in tallies:
                 tally.add(prediction, batch)
 

@@ -29,6 +29,7 @@ from .schedule import Schedule
 from .score import Score
 from .selection import Selection
 from .shared_loss import loss_over_ranks, shared_loss
+from .subnormals import flushed_subnormals
 
 
 class Run:
@@ -115,6 +116,7 @@ class Run:
         self._check_finite_parameters()
         return total / count
 
+    @flushed_subnormals()
     def _take_step(self, rows: Tensor | slice, number: int) -> tuple[float, int]:
         if self.recipe.accumulate == 1:
             loss, value, entries = self._forward(rows, number)
