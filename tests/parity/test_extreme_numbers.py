@@ -57,10 +57,12 @@ def values_and_gradients(run, call: KernelCall) -> dict[str, Tensor | None]:
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 @pytest.mark.parametrize(("place", "number"), CASES, ids=lambda part: str(part))
-def test_kernels_are_finite_where_the_reference_is(row, place, number):
+def test_kernels_are_finite_where_the_reference_is(row, place, number, monkeypatch):
     why_not = limit(row, place, number)
     if why_not is not None:
         pytest.skip(reason=why_not)
+    # With AVX-512 oneDNN's gelu of infinity is NaN; torch's own is infinity everywhere.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     fused = values_and_gradients(row[0].run, with_number(row, place, number))
     expected = values_and_gradients(reference_loop, with_number(row, place, number))
     for name, right in expected.items():
