@@ -1,4 +1,4 @@
-"""Lock a folder, fork, say the child's number, and stay; run by ``test_folder_lock.py``."""
+"""Lock a folder, fork, let the child say its number, and stay; run by ``test_folder_lock.py``."""
 
 import os
 import sys
@@ -8,8 +8,7 @@ from pathlib import Path
 from tauflow.lock import locked
 
 with locked(Path(sys.argv[1])):
-    child = os.fork()
-    if child:
-        sys.stdout.write(f"{child}\n")
+    if not os.fork():  # only here is it certain that the child has let go of the lock
+        sys.stdout.write(f"{os.getpid()}\n")
         sys.stdout.flush()
     time.sleep(600)
