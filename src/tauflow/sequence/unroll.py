@@ -1,5 +1,7 @@
 """Run a cell over sequences: a fused kernel where one serves, else the reference loop."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +13,8 @@ from tauflow.checks import shape_error
 from tauflow.kernels import KernelCall, pick
 from tauflow.kernels.engine.needs import check_own, run_picked
 from tauflow.kernels.engine.program import under_transform
+
+from .ends import without_ends
 
 
 def unroll(
@@ -37,8 +41,8 @@ def unroll(
         or not torch.is_grad_enabled()
         or under_transform(call)  # which keeps what it needs, and takes no checkpoints
     ):
-        kernel = pick(call, backend)
-        return reference_loop(call) if kernel is None else run_picked(kernel, call)
+        run = partial(_run_whole, backend=backend)
+        return run(call) if backend == "reference" else without_ends(call, run)
     h, outputs = call.h, []
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
@@ -51,6 +55,11 @@ def unroll(
         )
         outputs.append(y)
     return torch.cat(outputs, dim=1), h
+
+
+def _run_whole(call: KernelCall, backend: str) -> tuple[Tensor, Tensor]:
+    kernel = pick(call, backend)
+    return reference_loop(call) if kernel is None else run_picked(kernel, call)
 
 
 def _run_piece(
