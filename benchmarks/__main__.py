@@ -7,7 +7,7 @@ from importlib import import_module
 from .bare import stand_in
 
 COMMANDS = (
-    *("cpu", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
+    *("cpu", "ends", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
     *("zoo", "fixed-points", "deploy", "frozen-kernels"),
 )
 

@@ -4,7 +4,6 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import date
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pandas
 from tauflow.data import read_csv
 from tauflow.experiments.run.results import machine, versions
 
-from .timing import Job, interleaved
+from .timing import interleaved, processor_clock
 
 SAID = {"id": "patient", "time": "hours", "target": "died"}
 STEPS = 100
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         times = interleaved(
             {"pandas": lambda: grouped(path), "tauflow": lambda: read_csv(path, **SAID)},
             rounds=arguments.rounds,
-            clock=_processor,
+            clock=processor_clock,
         )
         peak, kept = _memory(small, path)
     ours, theirs = times["tauflow"], times["pandas"]
@@ -106,14 +105,6 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.results.mkdir(parents=True, exist_ok=True)
         file = arguments.results / f"table-{date.today().isoformat()}.md"
         file.write_text("\n".join(lines), encoding="utf-8")
-
-
-def _processor(job: Job, calls: int) -> float:
-    """Return seconds of the processor, which other programs of the machine hardly change."""
-    started = time.process_time()
-    for _ in range(calls):
-        job()
-    return (time.process_time() - started) / calls
 
 
 def _memory(*files: Path) -> tuple[int, int]:
