@@ -16,6 +16,7 @@ from .front import Front
 from .survey import AGREES, BETTER, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
 
 JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
+_NONE = "–"
 _PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
 
 
@@ -29,8 +30,8 @@ def fronts(found: Survey) -> list[Front]:
     """Return the tables of the first screen; without any results there are none."""
     if not found.tables:
         return []
-    choice, best = by_validation(found), by_task(found)
-    return [by_paper(found), *([] if choice is None else [choice]), *([best] if best.rows else [])]
+    shown = [by_paper(found), headlines(found), by_validation(found), by_task(found)]
+    return [front for front in shown if front is not None and front.rows]
 
 
 def by_paper(found: Survey) -> Front:
@@ -65,6 +66,38 @@ def by_paper(found: Survey) -> Front:
         caption="Tables and rows with results, of all that are trained. Rows without a published "
         "number are not judged. Runs and time of training are those of the rows shown; runs that "
         "tables of two papers have in common count for both.",
+    )
+
+
+def headlines(found: Survey) -> Front:
+    """Return the rows that the papers lead with, of the tables that have results."""
+    rows = []
+    for one in found.published:
+        entries = {entry.row.name: entry for entry in one.entries}
+        for entry in (entries[name] for name in one.experiment.headlines):
+            count, asked = entry.seeds
+            marks = " †" * (entry.few_seeds or entry.few_epochs) + " ‡" * entry.few_settings
+            rows.append(
+                (
+                    one.experiment.name,
+                    entry.row.part.dataset,
+                    entry.line.model,
+                    table.unit(entry.row.metric),
+                    entry.line.published.split(" (")[0],
+                    entry.line.ours.split(" (")[0] + marks if entry.records else _NONE,
+                    f"{count} of {asked}" if entry.records else _NONE,
+                    entry.judgement or _NONE,
+                )
+            )
+    return Front(
+        title="What the papers lead with",
+        headers=(
+            *("table", "data", "model", "measured in"),
+            *("published", "ours", "seeds", "judgement"),
+        ),
+        rows=rows,
+        words=4,
+        caption="† runs were fewer or shorter than published, ‡ fewer settings were tried.",
     )
 
 
@@ -104,7 +137,7 @@ def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str,
         table.unit(entry.row.metric),
         score,
         str(len({e.row.title for _, e in entries})),
-        "–" if size is None else f"{size:,}",
+        _NONE if size is None else f"{size:,}",
         entry.pace.split(" (")[0],
     )
 

@@ -164,6 +164,7 @@ class Experiment:
         command: what computes the numbers, if they do not come from training.
         runs_of: names of tables some of whose rows train the same as some of this one: their runs
             count here too.
+        headlines: names of the rows that the paper leads with.
         epochs: to how many every run is cut; ``None`` for the recipes' own.
     """
 
@@ -176,6 +177,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     command: str | None = None
     runs_of: tuple[str, ...] = ()
+    headlines: tuple[str, ...] = ()
     epochs: int | None = None
 
     @property

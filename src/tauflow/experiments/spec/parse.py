@@ -19,7 +19,18 @@ Table = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *("runs_of", "dataset", "part", "published", "model", "recipe", "recipes", "search", "row"),
+    *(
+        "runs_of",
+        "headlines",
+        "dataset",
+        "part",
+        "published",
+        "model",
+        "recipe",
+        "recipes",
+        "search",
+        "row",
+    ),
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
@@ -41,11 +52,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("untrained", "figure", "numbers_of", "like"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
-    **dict.fromkeys(("row", "part", "parts", "notes", "runs_of"), (list,)),
+    **dict.fromkeys(("row", "part", "parts", "notes", "runs_of", "headlines"), (list,)),
 }
 _ITEMS: dict[str, type] = {
     **dict.fromkeys(("row", "part", "at", "recipes", "sweep", "search"), dict),
-    **dict.fromkeys(("parts", "notes", "runs_of"), str),
+    **dict.fromkeys(("parts", "notes", "runs_of", "headlines"), str),
 }
 """What the lists and tables of these names hold; of a search also ``options`` of the data."""
 _LARGEST = 1e100
@@ -98,6 +109,13 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
             )
         if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
+    names = [row.name for row in rows]
+    for name in table.get("headlines", ()):
+        if name not in names:
+            raise SpecificationError(
+                f"{where}: headlines names the row {name!r}, which is not there."
+                f"{nearest(name, names)}"
+            )
     return Experiment(
         **{key: table[key] for key in ("name", "title", "source", "seeds")},
         ddof=table.get("ddof", 1),
@@ -105,6 +123,7 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
         notes=tuple(table.get("notes", ())),
         command=table.get("command"),
         runs_of=tuple(table.get("runs_of", ())),
+        headlines=tuple(table.get("headlines", ())),
     )
 
 

@@ -15,9 +15,9 @@ from tauflow.experiments.report.comparison import (
     trade_offs,
 )
 from tauflow.experiments.report.survey import survey
-from tauflow.experiments.report.survey_front import by_paper, by_task, fronts
+from tauflow.experiments.report.survey_front import by_paper, by_task, fronts, headlines
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
-from tauflow.experiments.spec.load import load_experiment
+from tauflow.experiments.spec.load import list_experiments, load_experiment
 
 
 @pytest.fixture
@@ -50,6 +50,26 @@ def test_the_best_model_is_that_of_the_best_mean(found):
     assert score.endswith(" †")
     assert unit == "mean squared error"
     assert (parameters, pace) == ("–", "3 s")
+
+
+def test_what_a_paper_leads_with_is_shown_measured_or_not(tmp_path):
+    folder, specification = tmp_path / "results", tmp_path / "tiny.toml"
+    folder.mkdir()
+    add(folder, "gru", test=0.5)
+    text = TINY.replace("seeds = 2", 'seeds = 2\nheadlines = ["gru", "elman"]')
+    assert text != TINY
+    specification.write_text(text, encoding="utf-8")
+    gru, elman = headlines(survey(folder, [specification])).rows
+    assert gru[:4] == ("tiny", "pendulum", "GRU", "mean squared error")
+    assert gru[5:7] == ("0.500 †", "1 of 5")
+    assert elman[0] == "tiny"
+    assert elman[5:] == ("–", "–", "–")
+
+
+def test_the_papers_each_lead_with_something():
+    named = [load_experiment(name) for name in list_experiments()]
+    leading = {one.name.split("-table")[0].split("-figure")[0] for one in named if one.headlines}
+    assert leading == {"ltc", "cfc", "gnode", "ode-lstm"}
 
 
 def test_both_reports_begin_with_it(found):
