@@ -79,7 +79,7 @@ def measure(name: str, batch: SequenceBatch, rounds: int) -> tuple[float, float,
 def _whole(step: Job) -> None:
     """Take a step with every batch run as a whole."""
     cut = ends.pieces_of
-    ends.pieces_of = lambda call: None
+    ends.pieces_of = lambda mask: None
     try:
         step()
     finally:

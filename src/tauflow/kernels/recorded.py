@@ -52,7 +52,7 @@ from .engine.workspace import empty
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
-_MOST_RECORDINGS = 32  # of a cell, for as many sizes of batches
+_MOST_RECORDINGS = 128  # of a cell, for as many numbers of rows
 _FEW_STEPS = 8  # which take less time than to find a recording
 
 _HAVE_LOOPS = {
@@ -119,10 +119,19 @@ def recorded_limits(call: KernelCall) -> str | None:
 
 def _objection(call: KernelCall) -> str | None:
     try:
-        _prepare(call)
+        with _kept():
+            _prepare(call)
     except CannotRecordError as error:
         return f"its step cannot be recorded: {error}"
     return None
+
+
+def _kept() -> torch.autograd.graph.saved_tensors_hooks:
+    """Let autograd keep what it needs itself, whatever hooks there are.
+
+    A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs anew.
+    """
+    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 def is_worth_recording(call: KernelCall) -> bool:
@@ -194,11 +203,16 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
     if known is not None and known.settings == settings and known.prelude is not None:
         met = known.prelude.run(cell, split.fixed)
         if likeness(met) == known.like:
+            held.pop(key, None)
+            held[key] = known  # the last to be dropped
             return known, met
     given = [call.h[:rows].detach().clone()]
     given += [part[:rows, 0].detach().clone() for part in split.parts]
-    graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
+    with _kept():
+        graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
     like = likeness(met)
+    if prelude is not None:  # as in every call to come
+        met = prelude.run(cell, split.fixed)
     if known is not None and known.graph == graph and known.like == like:
         held[key] = known = known._replace(settings=settings, prelude=prelude)
         return known, met

@@ -1,19 +1,27 @@
-"""Batches whose sequences end at different steps, without most of the steps after their ends."""
+"""Batches whose sequences end at different steps, without most of the steps after their ends.
 
-from collections.abc import Callable, Sequence
+For kernels alone: a cell that one of them serves treats every sequence by itself, as its
+constructor made it, and draws no random numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tauflow.checks import values_readable
 from tauflow.kernels import KernelCall
-from tauflow.kernels.engine.torch_state import is_traced, under_transform_or_forward_mode
+from tauflow.kernels.engine.needs import check_call
+from tauflow.kernels.engine.torch_state import is_traced
 
 _GROUPS = 4
-"""As many as the sequences are dealt to, by length; a fixed number, for kernels keep what they make
-for a number of rows."""
+"""To which the sequences are dealt by length: few, for kernels keep what they make for a number of
+rows."""
 _FEW_STEPS = 4  # of a piece
-_SAVED = 256  # steps of single sequences that a cut leaves out at least, to pay another call
+_SAVED = 512  # steps of single sequences, for each thread, that pay another call
 _WORTH = 0.85  # share of the steps that may be left at most, for the rest to pay the sorting
 
 
@@ -22,13 +30,18 @@ class Pieces(NamedTuple):
 
     Args:
         order: (B,), which sequence stands where.
-        stops: where each piece ends.
+        widths: steps of each piece.
         rows: how many sequences each piece has.
     """
 
     order: Tensor
-    stops: tuple[int, ...]
+    widths: tuple[int, ...]
     rows: tuple[int, ...]
+
+    @property
+    def going_on(self) -> tuple[int, ...]:
+        """How many sequences of each piece have not ended with it."""
+        return *self.rows[1:], 0
 
 
 def without_ends(
@@ -38,50 +51,52 @@ def without_ends(
 
     Args:
         call: the batch. Results are those of ``run(call)``, to rounding.
-        run: returns the outputs at every step and the last state.
+        run: a kernel: it treats every sequence by itself, and draws no random numbers.
+
+    Raises:
+        ShapeError, DtypeError: tensors of the call do not fit each other.
     """
-    pieces = pieces_of(call)
+    if call.mask is None or is_traced() or not values_readable(call.mask):
+        return run(call)
+    check_call(call)
+    pieces = pieces_of(call.mask)
     return run(call) if pieces is None else _run_pieces(call, pieces, run)
 
 
-def pieces_of(call: KernelCall) -> Pieces | None:
-    """Return how to cut a batch; ``None`` where it had better be run as a whole.
+def pieces_of(mask: Tensor) -> Pieces | None:
+    """Return how to cut a batch, (B, T); ``None`` where it had better be run as a whole.
 
-    A sequence ends with its last valid step. Lengths are looked at on the CPU only: elsewhere the
-    host would have to wait for them.
+    A sequence ends with its last valid step.
     """
-    if call.mask is None or call.mask.device.type != "cpu" or is_traced():
+    B, T = mask.shape
+    few = _SAVED * torch.get_num_threads()
+    if few > (1 - _WORTH) * B * T:
         return None
-    B, T = call.mask.shape
-    if (1 - _WORTH) * B * T < _SAVED or under_transform_or_forward_mode():
-        return None
-    lengths = (call.mask * torch.arange(1, T + 1)).amax(1)
+    lengths = (mask * torch.arange(1, T + 1, device=mask.device)).amax(1)
     lengths, order = lengths.sort(descending=True, stable=True)
-    stops, rows = list[int](), [B]
+    cuts, rows = [0], [B]
     for group in range(_GROUPS - 1, -1, -1):
-        count = -(-B * group // _GROUPS)
+        count = B * group // _GROUPS
         stop = int(lengths[count])
-        long_enough = stop - (stops[-1] if stops else 0) >= _FEW_STEPS
-        if long_enough and (rows[-1] - count) * (T - stop) >= _SAVED:
-            stops.append(stop)
+        long_enough = min(stop - cuts[-1], T - stop) >= _FEW_STEPS
+        if long_enough and (rows[-1] - count) * (T - stop) >= few:
+            cuts.append(stop)
             rows.append(count)
     if rows[-1]:  # the longest go on to the end
-        stops.append(T)
+        cuts.append(T)
     else:
         rows.pop()
-    steps = sum(
-        count * (stop - start) for start, stop, count in zip((0, *stops), stops, rows, strict=False)
-    )
-    return Pieces(order, tuple(stops), tuple(rows)) if steps <= _WORTH * B * T else None
+    widths = tuple(stop - start for start, stop in pairwise(cuts))
+    steps = sum(count * width for count, width in zip(rows, widths, strict=True))
+    return Pieces(order, widths, tuple(rows)) if steps <= _WORTH * B * T else None
 
 
 def _run_pieces(
     call: KernelCall, pieces: Pieces, run: Callable[[KernelCall], tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    order, stops, rows = pieces
-    T = call.x.shape[1]
-    widths = [stop - start for start, stop in zip((0, *stops), stops, strict=False)]
-    widths.append(T - stops[-1])
+    order, widths, rows = pieces
+    steps = call.x.shape[1]
+    widths = (*widths, steps - sum(widths))
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     xs, gaps = call.x.split(widths, dim=1), call.dt.split(widths, dim=1)
     masks, seen = (
@@ -89,16 +104,17 @@ def _run_pieces(
         for field in (call.mask, call.observed)
     )
     h, outputs, states = call.h[order], list[Tensor](), list[Tensor]()
-    for i, (count, going_on) in enumerate(zip(rows, (*rows[1:], 0), strict=True)):
+    for i, (count, going_on) in enumerate(zip(rows, pieces.going_on, strict=True)):
         some = order[:count]
         mask, observed = (None if parts is None else parts[i][some] for parts in (masks, seen))
-        y, h = run(KernelCall(call.cell, xs[i][some], h, gaps[i][some], mask, observed))
+        part = replace(call, x=xs[i][some], h=h, dt=gaps[i][some], mask=mask, observed=observed)
+        y, h = run(part)
         outputs.append(y)
         states.append(h[going_on:])
         h = h[:going_on]
     back = torch.empty_like(order)
-    back[order] = torch.arange(len(order))
-    placed: Tensor = _Placed.apply(order, T, *outputs)  # type: ignore[no-untyped-call]
+    back[order] = torch.arange(len(order), device=order.device)
+    placed: Tensor = _Placed.apply(pieces, steps, *outputs)  # type: ignore[no-untyped-call]
     return placed, torch.cat(states[::-1])[back]
 
 
@@ -106,11 +122,12 @@ class _Placed(torch.autograd.Function):
     """The outputs of pieces where they belong; those of a sequence's end go on to the last step."""
 
     @staticmethod
-    def forward(order: Tensor, steps: int, *outputs: Tensor) -> Tensor:
+    def forward(pieces: Pieces, steps: int, *outputs: Tensor) -> Tensor:
+        order = pieces.order
         placed = outputs[0].new_empty(len(order), steps, *outputs[0].shape[2:])
         start = 0
-        for y, going_on in zip(outputs, _going_on(outputs), strict=True):
-            count, stop = len(y), start + y.shape[1]
+        for y, count, going_on in zip(outputs, pieces.rows, pieces.going_on, strict=True):
+            stop = start + y.shape[1]
             placed[order[:count], start:stop] = y
             placed[order[going_on:count], stop:] = y[going_on:, -1:]
             start = stop
@@ -118,23 +135,17 @@ class _Placed(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        order, _, *outputs = inputs
-        sizes = [(len(y), y.shape[1]) for y in outputs]
-        ctx.order, ctx.parts = order, list(zip(sizes, _going_on(outputs), strict=True))
+        ctx.pieces, *_ = inputs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        start, pulls = 0, list[Tensor]()
-        for (count, steps), going_on in ctx.parts:
-            stop = start + steps
-            pull = grad[ctx.order[:count], start:stop]
+        pieces: Pieces = ctx.pieces
+        order, start, pulls = pieces.order, 0, list[Tensor]()
+        for width, count, going_on in zip(*pieces[1:], pieces.going_on, strict=True):
+            stop = start + width
+            pull = grad[order[:count], start:stop]
             if stop < grad.shape[1] and going_on < count:
-                pull[going_on:, -1] += grad[ctx.order[going_on:count], stop:].sum(1)
+                pull[going_on:, -1] += grad[order[going_on:count], stop:].sum(1)
             pulls.append(pull)
             start = stop
         return None, None, *pulls
-
-
-def _going_on(outputs: Sequence[Tensor]) -> list[int]:
-    """Return how many sequences of each piece have not ended with it."""
-    return [*(len(y) for y in outputs[1:]), 0]

@@ -41,8 +41,10 @@ def unroll(
         or not torch.is_grad_enabled()
         or under_transform(call)  # which keeps what it needs, and takes no checkpoints
     ):
-        run = partial(_run_whole, backend=backend)
-        return run(call) if backend == "reference" else without_ends(call, run)
+        kernel = pick(call, backend)
+        if kernel is None:
+            return reference_loop(call)
+        return without_ends(call, partial(run_picked, kernel))
     h, outputs = call.h, []
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
@@ -55,11 +57,6 @@ def unroll(
         )
         outputs.append(y)
     return torch.cat(outputs, dim=1), h
-
-
-def _run_whole(call: KernelCall, backend: str) -> tuple[Tensor, Tensor]:
-    kernel = pick(call, backend)
-    return reference_loop(call) if kernel is None else run_picked(kernel, call)
 
 
 def _run_piece(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
+from tauflow.experiments.run.reproduce import Grid
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Experiment, Row
@@ -70,35 +71,41 @@ def by_paper(found: Survey) -> Front:
 
 
 def headlines(found: Survey) -> Front:
-    """Return the rows that the papers lead with, of the tables that have results."""
-    rows = []
+    """Return the rows that the papers lead with."""
+    rows: list[tuple[str, ...]] = []
     for one in found.published:
         entries = {entry.row.name: entry for entry in one.entries}
         for entry in (entries[name] for name in one.experiment.headlines):
             count, asked = entry.seeds
             marks = " †" * (entry.few_seeds or entry.few_epochs) + " ‡" * entry.few_settings
-            rows.append(
-                (
-                    one.experiment.name,
-                    entry.row.part.dataset,
-                    entry.line.model,
-                    table.unit(entry.row.metric),
-                    entry.line.published.split(" (")[0],
-                    entry.line.ours.split(" (")[0] + marks if entry.records else _NONE,
-                    f"{count} of {asked}" if entry.records else _NONE,
-                    entry.judgement or _NONE,
-                )
-            )
+            ours = entry.line.ours.split(" (")[0] + marks, f"{count} of {asked}"
+            ours = ours if entry.records else (_NONE, _NONE)
+            rows.append(_headline(one.experiment, entry.row, entry.line, ours, entry.judgement))
+    for experiment in (one for one in found.unmeasured if one.published):
+        for row in map(experiment.row, experiment.headlines):
+            rows.append(_headline(experiment, row, table.line(Grid(experiment, ()), row)))
     return Front(
         title="What the papers lead with",
         headers=(
-            *("table", "data", "model", "measured in"),
-            *("published", "ours", "seeds", "judgement"),
+            *("table", "data", "model", "measured in", "judgement"),
+            *("published", "ours", "seeds"),
         ),
-        rows=rows,
-        words=4,
+        rows=sorted(rows),
+        words=5,
         caption="† runs were fewer or shorter than published, ‡ fewer settings were tried.",
     )
+
+
+def _headline(
+    experiment: Experiment,
+    row: Row,
+    line: table.Line,
+    ours: tuple[str, str] = (_NONE, _NONE),
+    judgement: str = "",
+) -> tuple[str, ...]:
+    published = line.published.split(" (")[0]
+    what = experiment.name, row.part.dataset, line.model, table.unit(row.metric)
+    return *what, judgement or _NONE, published, *ours
 
 
 def by_task(found: Survey) -> Front:

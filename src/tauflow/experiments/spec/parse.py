@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,18 +19,8 @@ Table = Mapping[str, Any]
 
 _EXPERIMENT_KEYS = (
     *("name", "title", "source", "loss", "metric", "seeds", "ddof", "notes", "command"),
-    *(
-        "runs_of",
-        "headlines",
-        "dataset",
-        "part",
-        "published",
-        "model",
-        "recipe",
-        "recipes",
-        "search",
-        "row",
-    ),
+    *("runs_of", "headlines", "dataset", "part"),
+    *("published", "model", "recipe", "recipes", "search", "row"),
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
@@ -109,13 +99,7 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
             )
         if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
-    names = [row.name for row in rows]
-    for name in table.get("headlines", ()):
-        if name not in names:
-            raise SpecificationError(
-                f"{where}: headlines names the row {name!r}, which is not there."
-                f"{nearest(name, names)}"
-            )
+    _check_headlines(where, table.get("headlines", ()), [row.name for row in rows])
     return Experiment(
         **{key: table[key] for key in ("name", "title", "source", "seeds")},
         ddof=table.get("ddof", 1),
@@ -141,6 +125,17 @@ def _check_head(where: str, table: Table) -> None:
             raise SpecificationError(
                 f"{where}: {key} must be from {least} to {most}, got {table[key]}."
             )
+
+
+def _check_headlines(where: str, headlines: Sequence[str], names: Sequence[str]) -> None:
+    for name, count in Counter(headlines).items():
+        if name not in names:
+            raise SpecificationError(
+                f"{where}: headlines names the row {name!r}, which is not there."
+                f"{nearest(name, names)}"
+            )
+        if count > 1:
+            raise SpecificationError(f"{where}: headlines names {name!r} {count} times.")
 
 
 def check_keys(where: str, given: Table, known: Iterable[str]) -> None:

@@ -127,6 +127,7 @@ def row(**changes):
         (row(published={"std": 1.0}), SpecificationError, "'mean' is missing"),
         (row(planned="x"), SpecificationError, "only one of 'planned', 'untrained' and 'model'"),
         (spoilt(row=[parsed()["row"][0]] * 2), SpecificationError, "two rows are named 'gru'"),
+        (spoilt(headlines=["gru", "gru"]), SpecificationError, "headlines names 'gru' 2 times"),
         (spoilt(headlines=["gr"]), SpecificationError, "'gr', which is not.*Did you mean 'gru'"),
         (
             row(model={"cell": "gru", "return_sequences": True}),
