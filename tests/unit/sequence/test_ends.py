@@ -12,7 +12,7 @@ import tauflow
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import ShapeError
-from tauflow.kernels import KernelCall
+from tauflow.kernels import KernelCall, pick
 from tauflow.sequence import ends
 from tauflow.sequence.unroll import reference_loop, unroll
 
@@ -86,10 +86,11 @@ def test_it_changes_nothing(name):
     assert_alike(results(cut, call), results(reference_loop, call))
 
 
-@pytest.mark.parametrize("name", ["ltc", "cfc", "cfc-mmrnn", "ct-rnn", "gru-d", "gnode", "lstm"])
+@pytest.mark.parametrize("name", ["ltc", "cfc", "cfc-mmrnn", "ct-rnn", "gru-d", "gnode", "gru"])
 def test_it_changes_nothing_for_kernels(name, monkeypatch):
     torch.manual_seed(0)
     call = a_call(tauflow.build(name, FEATURES, 6).cell)
+    assert pick(call, "auto") is not None
     own = results(unroll, call)
     monkeypatch.setattr(ends, "pieces_of", lambda mask: None)
     for value, expected in zip(own, results(unroll, call), strict=True):
@@ -175,7 +176,7 @@ def test_what_no_kernel_serves_takes_every_step():
 )
 def test_tensors_that_do_not_fit_are_refused(field, change):
     call = a_call(tauflow.build("elman", FEATURES, 4).cell)
-    with pytest.raises(ShapeError, match=rf"Elman|{field} has shape"):
+    with pytest.raises(ShapeError, match=f"{field} has shape"):
         unroll(replace(call, **{field: change(call)}))
 
 

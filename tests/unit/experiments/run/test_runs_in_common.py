@@ -49,7 +49,8 @@ def test_a_report_counts_them_once_and_says_whose_they_are(tmp_path):
     found = survey(tmp_path, files)
     one, two = (table for table in found.tables if table.experiment.name in ("tiny", "second"))
     assert (len(one.measured), len(two.measured)) == (2, 2)
-    assert dict(facts(found))["runs"].startswith("2, ")  # and how long they took
+    took = sum(entry.records[0].seconds for entry in one.measured)
+    assert dict(facts(found))["runs"] == f"2, {took:.1f} s"
     assert "GRU, Elman <b>: runs made for tiny." in [*notes(one), *notes(two)]
 
 
