@@ -8,7 +8,7 @@ from .bare import stand_in
 
 COMMANDS = (
     *("cpu", "ends", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
-    *("zoo", "fixed-points", "deploy", "frozen-kernels"),
+    *("wide", "zoo", "fixed-points", "deploy", "frozen-kernels"),
 )
 
 stand_in()

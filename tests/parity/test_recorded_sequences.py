@@ -214,3 +214,11 @@ def test_cells_without_loops_of_their_own_take_it():
             row = pick(call_of(name, 4, 20), "auto")
         assert row.run.__wrapped__ is run_recorded
         assert pick(call_of("gnode", 4, 3), "auto") is None
+
+
+def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():
+    wide, narrow = (call_of("gnode", rows, 20, {"units": 400, "layers": 3}) for rows in (256, 4))
+    assert pick(wide, "auto") is None
+    assert pick(narrow, "auto").run.__wrapped__ is run_recorded
+    with torch.no_grad():
+        assert pick(wide, "auto").run.__wrapped__ is run_recorded

@@ -54,6 +54,9 @@ _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
 _MOST_RECORDINGS = 128  # of a cell, for as many numbers of rows
 _FEW_STEPS = 8  # which take less time than to find a recording
+_MUCH_WORK = (
+    1 << 25
+)  # rows times parameters, about the products of a step, that are nearly all of it
 
 _HAVE_LOOPS = {
     *(CfCCell, MixedMemoryCell, WiredCfCCell, LSTMCell, GRUDCell, UnmaskedGRUDCell),
@@ -138,18 +141,20 @@ def is_worth_recording(call: KernelCall) -> bool:
     """Whether a recorded step is faster than the other ways that there are for a call.
 
     Loops written for a cell keep more of what their way back needs, and are faster at it. Torch's
-    own take tens of microseconds for a step, its LSTM excepted.
+    own take tens of microseconds for a step, its LSTM excepted. But they keep all products, which a
+    recorded way back makes anew: a fifth of the time where products are nearly all.
     """
     if is_traced():  # before any look at sizes, which compilers would guard
         return False
     B, T, _ = call.x.shape
     if T < _FEW_STEPS:
         return False
-    if type(call.cell) not in _HAVE_LOOPS:
-        return True
     learns = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (call.x, call.h, call.dt, *call.cell.parameters())
     )
+    if type(call.cell) not in _HAVE_LOOPS:
+        parameters = sum(parameter.numel() for parameter in call.cell.parameters())
+        return not (learns and B * parameters > _MUCH_WORK)
     return not learns and B <= _SOME_ROWS
 
 
