@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.budget import spend
-from tauflow.checks import at_least
+from tauflow.checks import at_least, values_readable
 from tauflow.errors import WiringError
 from tauflow.idioms import refuse_idioms
 from tauflow.recorded import python_number
@@ -47,7 +47,9 @@ class Synapses:
                     f"{self.recurrent.shape[0]} neurons, expected recurrent (N, N) and "
                     "sensory (D, N). Rows are sources, columns are targets."
                 )
-            if matrix.numel() and not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1:
+            if not matrix.numel() or not values_readable(matrix.cpu()):
+                continue
+            if not -1 <= int(matrix.min()) <= int(matrix.max()) <= 1:
                 raise WiringError(
                     f"Synapses: {name} has entries from {int(matrix.min())} to "
                     f"{int(matrix.max())}, expected -1, 0 and 1. Keep the signs only."

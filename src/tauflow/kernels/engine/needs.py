@@ -23,6 +23,7 @@ from tauflow.errors import BackendError, DtypeError
 from .program import KernelCall, KernelSpec, Run
 from .torch_state import (
     constant_when_traced,
+    has_memory,
     is_exported,
     is_jit_traced,
     is_traced,
@@ -64,6 +65,8 @@ class Needs(NamedTuple):
         reason = self.surroundings(tensors) or self._why_not_now(call.x.device.type)
         if reason is not None:
             return reason.format(us=us)
+        if self.backend != "torch" and not (is_traced() or all(map(has_memory, tensors))):
+            return f"{us} read memory, which fake tensors and the like have not"
         if any(tensor.dtype not in self.dtypes for tensor in tensors):
             return f"{us} {self.in_which}"
         if self.mixed and any(tensor.dtype is not call.x.dtype for tensor in tensors):

@@ -62,6 +62,11 @@ def is_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def has_memory(tensor: Tensor) -> bool:
+    """Whether numbers stand where the tensor says: not so in fake, distributed and other kinds."""
+    return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+
+
 def any_wrapped(tensors: Iterable[Tensor]) -> bool:
     """Whether ``torch.func`` (vmap, grad, jacrev, ...) wraps one of the tensors."""
     return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
