@@ -8,7 +8,7 @@ from kernel_variants import RECORDED
 
 import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.errors import BackendError
+from tauflow.errors import BackendError, ShapeError
 from tauflow.kernels import KernelCall, pick, recorded
 from tauflow.kernels.recorded import recorded_limits, run_recorded
 from tauflow.sequence import reference_loop
@@ -222,3 +222,9 @@ def test_where_products_are_nearly_all_pytorch_takes_the_steps_that_learn():
     assert pick(narrow, "auto").run.__wrapped__ is run_recorded
     with torch.no_grad():
         assert pick(wide, "auto").run.__wrapped__ is run_recorded
+
+
+def test_a_state_of_other_rows_is_told_before_anything_is_recorded():
+    call = call_of("gnode", 4, 20)
+    with pytest.raises(ShapeError, match="h has shape"):
+        pick(replace(call, h=call.h[:3]), "auto")

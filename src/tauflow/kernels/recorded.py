@@ -44,7 +44,7 @@ from .cpu.binding import (
     why_no_blas,
     written,
 )
-from .engine.needs import NUMBA
+from .engine.needs import NUMBA, check_call
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
 from .engine.run import run
 from .engine.torch_state import is_traced
@@ -121,6 +121,7 @@ def recorded_limits(call: KernelCall) -> str | None:
 
 
 def _objection(call: KernelCall) -> str | None:
+    check_call(call)
     try:
         with _kept():
             _prepare(call)
