@@ -15,6 +15,7 @@ from . import table
 from .front import Front
 from .pictures import Picture
 from .survey import RowSurvey, Survey, TableSurvey
+from .tried import is_at_an_end
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,12 +72,15 @@ def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
 
 def by_validation(found: Survey) -> Front | None:
     """Return which network validation would choose for each task; ``None`` without comparisons."""
-    rows = [
-        _choice(part, networks)
-        for one in found.comparisons
-        for part, networks in candidates(one).items()
-        if len(networks) > 1
-    ]
+    rows, ends = [], []
+    for one in found.comparisons:
+        for part, networks in candidates(one).items():
+            if len(networks) > 1:
+                rows.append(_choice(part, networks))
+                ends += [
+                    is_at_an_end(one.experiment, each.entry.row, each.entry.records[0])
+                    for each in networks
+                ]
     if not rows:
         return None
     names = ", ".join(one.experiment.name for one in found.comparisons)
@@ -92,7 +96,9 @@ def by_validation(found: Survey) -> Front | None:
         "Validation, of seed 0, chooses the network, too, as a user would; the best test score of "
         "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
         "all networks' validation and test scores: where it is near 0, validation says nothing of "
-        "the test part, and the network named is as good as drawn. † fewer seeds than asked for.",
+        "the test part, and the network named is as good as drawn. "
+        f"{sum(ends)} of {len(ends)} networks chose the smallest or the largest value of a setting "
+        "that was tried: a wider search may change the order. † fewer seeds than asked for.",
     )
 
 

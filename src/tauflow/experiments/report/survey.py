@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from tauflow.errors import DataNotFoundError
 from tauflow.experiments.run.belonging import is_of, known
@@ -82,12 +83,12 @@ class RowSurvey:
 
     @property
     def pace(self) -> str:
-        """Our time per epoch and, if given, the paper's."""
+        """Our time per epoch, in the middle of all runs, and, if given, the paper's."""
         seconds = [r.seconds_per_epoch for r in self.records if r.seconds_per_epoch is not None]
         if not seconds:
             return _NONE
-        mean = sum(seconds) / len(seconds)
-        ours = duration(mean) if mean >= 10 else f"{mean:.2g} s"
+        middle = median(seconds)
+        ours = duration(middle) if middle >= 10 else f"{middle:.2g} s"
         theirs = self.row.published.minutes_per_epoch
         return ours if theirs is None else f"{ours} ({duration(60 * theirs)})"
 
@@ -338,10 +339,12 @@ def _judge(row: Row, ours: float) -> tuple[float | None, str]:
 
     Where the published deviation is rounded to 0, a difference that can be seen in the last digit
     decides; where the paper gives a bound only, that bound; where it gives no deviation, the row's
-    own bound of acceptance.
+    own bound of acceptance. A row that is unlike the published one is not judged.
     """
     published, metric = row.published, row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+    if row.unlike:
+        return None, ""
     if published.mean is None:
         beyond = _beyond(published, ours)
         return None, "" if beyond is None else _word(sign * beyond, 0.0)

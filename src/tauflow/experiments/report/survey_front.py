@@ -64,9 +64,9 @@ def by_paper(found: Survey) -> Front:
         headers=("paper", "tables", "rows", *JUDGEMENTS, "runs", "training"),
         rows=rows,
         words=1,
-        caption="Tables and rows with results, of all that are trained. Rows without a published "
-        "number are not judged. Runs and time of training are those of the rows shown; runs that "
-        "tables of two papers have in common count for both.",
+        caption="Tables and rows with results, of all that are trained. Rows that are none of the "
+        "four have nothing to be judged by. Runs and time of training are those of the rows shown; "
+        "runs that tables of two papers have in common count for both.",
     )
 
 
@@ -124,9 +124,10 @@ def by_task(found: Survey) -> Front:
         ),
         rows=rows,
         words=4,
-        caption="Of the rows measured so far that do not look ahead, by the mean score on the test "
-        "part: what a table's protocol gives, not a choice that a user could make before seeing "
-        "it. † runs were fewer or shorter than published, ‡ fewer settings were tried.",
+        caption="Of the papers' rows measured so far that do not look ahead, comparisons of our "
+        "own apart, by the mean score on the test part, of one seed or of several: what a table's "
+        "protocol gives, with the leaks that it has, not a choice that a user could make before "
+        "seeing it. † runs were fewer or shorter than published, ‡ fewer settings were tried.",
     )
 
 

@@ -32,8 +32,10 @@ LEGEND = (
     "published one, in published standard deviations; up to 2 of them count as published. Seeds "
     "and epochs are those run of those published; † marks fewer, ‡ the best of fewer settings than "
     "the paper searched. After fewer epochs or settings a row is unfinished if it is worse, or if "
-    "the paper says only how good it does not get; after fewer seeds it is judged by those. In "
-    "brackets after our time per epoch: the paper's, on its own machine. "
+    "it agrees with a bound (≥ of an error) that any poor run agrees with; after fewer seeds it is "
+    "judged by those. Not judged are rows whose published number has neither a deviation nor is a "
+    "bound, or comes from another protocol. In "
+    "brackets after our time per epoch, the median of the runs: the paper's, on its own machine. "
     f"{table.LOOKS_AHEAD}"
 )
 
@@ -58,6 +60,12 @@ def facts(found: Survey) -> list[tuple[str, str]]:
     rows = sum(len(one.entries) for one in tables)
     rows += sum(len(one.rows) for one in found.unmeasured if one.published)
     judged = [e for one in tables for e in one.entries if e.judgement in (AGREES, BETTER, WORSE)]
+    silent = measured - sum(one.count(word) for one in tables for word in JUDGEMENTS)
+    shared = sum(
+        any(r.experiment != one.experiment.name for r in entry.records)
+        for one in tables
+        for entry in one.measured
+    )
     single = sum(len(entry.records) == 1 for entry in judged)
     others = [r for one in found.tables for tried in one.tried for r in tried.records]
     compared = [r for one in found.comparisons for r in one.grid.records]
@@ -65,6 +73,8 @@ def facts(found: Survey) -> list[tuple[str, str]]:
         ("tables with results", f"{len(tables)} of {len(tables) + len(found.without)}"),
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
+        ("rows without a judgement", str(silent)),
+        ("rows that another table shows, too, counted in both", str(shared)),
         ("judged by one seed", f"{single} of {len(judged)}"),
         ("runs", _effort(records)),
         ("runs with other settings", _effort(others)),

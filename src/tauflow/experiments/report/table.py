@@ -194,6 +194,7 @@ def line(grid: Grid, row: Row) -> Line:
         count = f"{wanted}" if tried == wanted else f"{tried} of {wanted}"
         notes += [f"best of {count} settings: {setting.label}"]
     notes += [text for text in (row.note, row.untrained) if text]
+    notes += [f"not judged by the published number: {row.unlike}"] if row.unlike else []
     theirs = show_published(published, row.metric)
     if ours is None:
         missing = "not run" if row.status == READY else row.status
@@ -204,7 +205,7 @@ def line(grid: Grid, row: Row) -> Line:
         ends = ", ".join(map(str, ours.diverged))
         notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
     difference = _NONE
-    if published.std and published.mean is not None:
+    if published.std and published.mean is not None and not row.unlike:
         difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
     return Line(
         model=title(row),

@@ -101,16 +101,37 @@ def _merged(found: Iterable[Tried]) -> list[Tried]:
 def _changes(experiment: Experiment, row: Row, record: RunRecord) -> dict[str, Any]:
     """Return the settings of a run that are not its row's, but for the seed.
 
-    What a run does not say had no name yet when it was made.
+    Of a row that searches, what it searches is told, too. What a run does not say had no name yet
+    when it was made.
     """
     own = _flat(job_of(experiment, row, record.seed).config)
     run = _flat(record.config)
     changes = {name: value for name, value in run.items() if own.get(name) != value}
+    if changes:
+        changes.update({name: run[name] for name in searched(experiment, row) if name in run})
     places = Counter(name for _, name in changes)
     return {
         name if places[name] == 1 else f"{place}.{name}": value
         for (place, name), value in changes.items()
     }
+
+
+def searched(experiment: Experiment, row: Row) -> dict[tuple[str, str], list[Any]]:
+    """Return the settings that are not the same wherever a row searches, with all their values."""
+    tried = [_flat(job_of(experiment, row, 0, setting).config) for setting in row.search]
+    values = {name: [one[name] for one in tried] for name in (tried[0] if tried else ())}
+    return {name: own for name, own in values.items() if any(value != own[0] for value in own)}
+
+
+def is_at_an_end(experiment: Experiment, row: Row, record: RunRecord) -> bool:
+    """Whether a number that a row searched is the smallest or the largest of those tried."""
+    run = _flat(record.config)
+    numbers = {
+        name: values
+        for name, values in searched(experiment, row).items()
+        if all(isinstance(value, int | float) for value in values)
+    }
+    return any(run.get(name) in (min(values), max(values)) for name, values in numbers.items())
 
 
 def _flat(config: Mapping[str, Any]) -> dict[tuple[str, str], Any]:

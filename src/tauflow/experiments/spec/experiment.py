@@ -124,6 +124,7 @@ class Row:
         untrained: why there is nothing to train, else ``None``.
         accept: when our number counts as reproduced.
         note: what a reader must know about this row.
+        unlike: why our number cannot be judged by the paper's, if it cannot: another protocol.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Row:
     untrained: str | None = None
     accept: Accept | None = None
     note: str = ""
+    unlike: str = ""
 
     @property
     def status(self) -> str:

@@ -24,10 +24,10 @@ _EXPERIMENT_KEYS = (
 )
 _PART_KEYS = (
     *("name", "dataset", "options", "loss", "metric"),
-    *("model", "recipe", "note", "numbers_of"),
+    *("model", "recipe", "note", "unlike", "numbers_of"),
 )
 _ROW_KEYS = (
-    *("name", "title", "planned", "untrained", "note", "parts", "model"),
+    *("name", "title", "planned", "untrained", "note", "unlike", "parts", "model"),
     *("recipe", "recipe_from", "published", "accept", "at", "sweep", "search", "like"),
 )
 _AT_KEYS = ("model", "recipe", "search", "accept", "note")
@@ -39,7 +39,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "parameters": (int,),
     **dict.fromkeys(("name", "title", "source", "loss", "metric", "dataset", "command"), (str,)),
     **dict.fromkeys(("quoted", "note", "planned", "cell", "head_init", "recipe_from"), (str,)),
-    **dict.fromkeys(("untrained", "figure", "numbers_of", "like"), (str,)),
+    **dict.fromkeys(("untrained", "figure", "numbers_of", "like", "unlike"), (str,)),
     **dict.fromkeys(("model", "recipe", "recipes", "published", "accept"), (dict,)),
     **dict.fromkeys(("options", "at", "sweep", "search"), (dict,)),
     **dict.fromkeys(("row", "part", "parts", "notes", "runs_of", "headlines"), (list,)),
@@ -68,6 +68,7 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
 
     A row belongs to all parts, or those in its list ``parts``. Its ``published`` numbers are those
     of every part, or a table of them by part; a part with ``numbers_of`` has those of another one.
+    A row or a part that says why it is ``unlike`` what was published is not judged by it.
 
     ``[row.sweep.model]`` and ``[row.sweep.recipe]`` hold lists of values, and make a row of every
     combination. ``[search.model]`` and ``[search.recipe]``, for all rows, in one of them or in its
@@ -271,6 +272,7 @@ def _row(entry: Table, table: Table, part: Table, where: str) -> Row:
         untrained=entry.get("untrained"),
         accept=None if accept is None else _plain(Accept, f"{where}, accept", accept),
         note=" ".join(note for note in notes if note),
+        unlike=entry.get("unlike", part.get("unlike", "")),
     )
 
 

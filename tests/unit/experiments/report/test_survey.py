@@ -162,6 +162,31 @@ def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgem
     assert "data:image/svg" in survey_page(found)
 
 
+@pytest.mark.parametrize("where", ["part", "row"])
+def test_a_row_of_another_protocol_is_not_judged_and_says_why(folder, surveyed, where):
+    before = {"part": 'dataset = "pendulum"\n', "row": 'model = { cell = "gru" }\n'}[where]
+    text = TINY.replace(before, f'{before}unlike = "windows across time"\n')
+    add(folder, test=0.9)
+    found = surveyed(text)
+    entry = entries_of(found)["gru"]
+    assert (entry.judgement, entry.worse_by, entry.line.difference) == ("", None, "–")
+    page = survey_markdown(found)
+    assert re.search(r"GRU.*: not judged by the published number: windows across time", page)
+    assert "- rows without a judgement: 1\n" in page
+    assert "- rows worse: 0\n" in page
+
+
+def test_what_another_setting_of_a_search_is_told_with_what_was_searched(folder, surveyed):
+    text = TINY.replace(
+        'model = { cell = "gru" }', 'model = { cell = "gru" }\nsearch.recipe.lr = [0.01, 0.2]'
+    )
+    searching = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    add(folder, test=0.9, experiment=searching, setting=searching.row("gru").search[1])
+    add_varied(folder, {"model.hidden_size": 9}, test=0.25)  # at the row's own rate of 0.01
+    remark = entries_of(surveyed(text))["gru"].remark
+    assert re.search(r"hidden_size 9, lr 0.01: 0.250|lr 0.01, hidden_size 9: 0.250", remark)
+
+
 def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     text = TINY.replace(
         'model = { cell = "gru" }', 'model = { cell = "gru" }\nsearch.recipe.lr = [0.1, 0.2, 0.3]'
