@@ -25,7 +25,7 @@ def test_its_code_runs(page, tmp_path, monkeypatch):
     namespace = {}
     for number, block in enumerate(CODE[page]):
         exec(compile(block, f"{page}, block {number}", "exec"), namespace)
-    if "matplotlib" in sys.modules:
+    if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
 
 

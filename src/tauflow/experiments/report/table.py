@@ -198,7 +198,7 @@ def line(grid: Grid, row: Row) -> Line:
     theirs = show_published(published, row.metric)
     if ours is None:
         missing = "not run" if row.status == READY else row.status
-        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "; ".join(notes))
+        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, _joined(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
     if ours.diverged:
@@ -217,8 +217,12 @@ def line(grid: Grid, row: Row) -> Line:
         + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
         time=duration(ours.seconds),
         verdict=_NONE if few or tried < wanted else _verdict(row, ours.mean),
-        note="; ".join(notes),
+        note=_joined(notes),
     )
+
+
+def _joined(notes: Sequence[str]) -> str:
+    return "; ".join(notes).replace(".; ", "; ")
 
 
 def _verdict(row: Row, ours: float) -> str:
