@@ -213,22 +213,27 @@ def read(path: Path) -> tuple[list[RunRecord], list[str]]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """Return the revision of the source tree this package runs from, or ``None``."""
+    """Return the revision of the source tree this package runs from, or ``None``.
+
+    It is marked where the package differs from it; results, which runs add to, may.
+    """
     tree = Path(__file__).parents[4]
     if not (tree / ".git").exists():  # installed: any repository around it is someone else's
         return None
+    revision = _git(tree, "describe", "--always")
+    changed = _git(tree, "status", "--porcelain", "--untracked-files=no", "--", "src")
+    return f"{revision}-dirty" if revision and changed else revision or None
+
+
+def _git(tree: Path, *words: str) -> str:
+    """Return what git says, empty if it cannot."""
     try:
         answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=tree,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+            ["git", *words], cwd=tree, capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
+        return ""
+    return answer.stdout.strip()
 
 
 def versions() -> dict[str, str]:
