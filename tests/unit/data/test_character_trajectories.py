@@ -100,11 +100,25 @@ def test_zeros_stand_where_nothing_was_observed(data):
     torch.testing.assert_close(zero.test.x[seen], data.test.x[seen], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("fill", ["spline", "skip"])
+def test_times_may_be_standardised_and_nothing_else_changes(data, fill):
+    steps, standard = (
+        load_task("character-trajectories", fill=fill, time=time, download=False).train
+        for time in ("steps", "standard")
+    )
+    expected = (steps.x[..., 0] - 90.5) / np.sqrt(182 * 183 / 12)  # of a discrete uniform law
+    torch.testing.assert_close(standard.x[..., 0], expected)
+    assert torch.equal(standard.x[..., 1:], steps.x[..., 1:])
+    assert fill == "spline" or torch.equal(standard.dt, steps.dt)
+
+
 def test_options_are_checked():
     with pytest.raises(ArgumentError, match=r"drop must be a number from 0 to 0\.98"):
         load_task("character-trajectories", drop=1.0)
     with pytest.raises(UnknownNameError, match="fill='splines' is unknown"):
         load_task("character-trajectories", fill="splines")
+    with pytest.raises(UnknownNameError, match="time='step' is unknown"):
+        load_task("character-trajectories", time="step")
 
 
 def test_malformed_files_are_refused(monkeypatch, tmp_path):

@@ -24,6 +24,7 @@ CHARACTERS = "abcdeghlmnopqrsuvwyz"
 CHANNELS, STEPS, HALF = 3, 182, 1429
 DROP, DROP_SEED = 0.7, 56789
 FILLS = ("spline", "skip", "zero")
+TIMES = ("steps", "standard")
 _VERSION = 1
 
 CHARACTER_TRAJECTORIES = DatasetCard(
@@ -56,7 +57,8 @@ CHARACTER_TRAJECTORIES = DatasetCard(
     looks_ahead={"fill": "spline"},
     notes=(
         "Features: time 0 to 181, then the velocity of the pen in x and y and the change of its "
-        "force, each standardised with mean and deviation of the training part.",
+        "force, each of these standardised with mean and deviation of the training part; "
+        "time='standard' scales the time alike.",
         "Trials are padded at the end with their last value to the longest, 182 steps; the "
         "fraction drop of all steps, padding included, is removed (0.3, 0.5 and 0.7 are "
         "published). The statistics are those of the steps that remain, padding included.",
@@ -93,6 +95,7 @@ def load_character_trajectories(
     download: bool = True,
     drop: float = DROP,
     fill: str = "spline",
+    time: str = "steps",
 ) -> TaskData:
     """Load the trials, with a fraction of their steps removed.
 
@@ -101,6 +104,8 @@ def load_character_trajectories(
         download: whether to fetch missing files.
         drop: fraction of the steps of every trial that is removed at random.
         fill: ``"spline"``, ``"skip"`` or ``"zero"``; see the card's notes.
+        time: how the feature of time is scaled: ``"steps"``, 0 to 181 as published, or
+            ``"standard"``, to mean 0 and deviation 1 over the grid. Gaps stay steps.
 
     Raises:
         ArgumentError, UnknownNameError: an option has no such value.
@@ -109,6 +114,7 @@ def load_character_trajectories(
     """
     within(0.0, 0.98, drop=drop)  # two steps remain at least
     one_of(FILLS, fill=fill)
+    one_of(TIMES, time=time)
     paths = locate(CHARACTER_TRAJECTORIES, root, download=download)
     arrays = cached(CHARACTER_TRAJECTORIES, paths, _VERSION, lambda: read_trials(paths))
     labels = arrays["labels"]
@@ -116,7 +122,7 @@ def load_character_trajectories(
     train, others = stratified_split(labels, 0.7, seed=0)
     valid, test = (others[part] for part in stratified_split(labels[others], 0.5, seed=1))
     trials = Trials(standardise(arrays["values"], kept, train), kept, labels)
-    whole = _batch(trials, fill)
+    whole = _batch(trials, fill, time)
     parts = [whole[torch.from_numpy(part)] for part in (train, valid, test)]
     return TaskData(CHARACTER_TRAJECTORIES, *parts)
 
@@ -227,8 +233,9 @@ def fill_by_spline(trials: Trials) -> NDArray[np.float64]:
     return filled
 
 
-def _batch(trials: Trials, fill: str) -> SequenceBatch:
-    time = np.broadcast_to(np.arange(STEPS, dtype=np.float64), (len(trials.labels), STEPS))
+def _batch(trials: Trials, fill: str, scale: str) -> SequenceBatch:
+    grid = np.arange(STEPS, dtype=np.float64)
+    time = np.broadcast_to(grid, (len(trials.labels), STEPS))
     dt = observed = None
     values = fill_by_spline(trials) if fill == "spline" else trials.values
     if fill == "skip":
@@ -240,6 +247,8 @@ def _batch(trials: Trials, fill: str) -> SequenceBatch:
         np.put_along_axis(seen, trials.kept[..., None], True, axis=1)
         values = np.where(seen, values, 0)
         observed = torch.from_numpy(np.pad(seen, ((0, 0), (0, 0), (1, 0)), constant_values=True))
+    if scale == "standard":
+        time = (time - grid.mean()) / grid.std(ddof=1)
     x = np.concatenate([time[..., None], values], axis=2).astype(np.float32)
     labels = torch.from_numpy(trials.labels)
     return SequenceBatch(x=torch.from_numpy(x), y=labels, dt=dt, observed=observed)
