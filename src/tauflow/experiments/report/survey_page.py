@@ -34,8 +34,8 @@ LEGEND = (
     "the paper searched. After fewer epochs or settings a row is unfinished if it is worse, or if "
     "it agrees with a bound (≥ of an error) that any poor run agrees with; after fewer seeds it is "
     "judged by those. Not judged are rows whose published number has neither a deviation nor is a "
-    "bound, or comes from another protocol. In "
-    "brackets after our time per epoch, the median of the runs: the paper's, on its own machine. "
+    "bound, or comes from another protocol. The time per epoch is the median of our runs, in "
+    "brackets after it the paper's, on its own machine. "
     f"{table.LOOKS_AHEAD}"
 )
 
@@ -74,7 +74,7 @@ def facts(found: Survey) -> list[tuple[str, str]]:
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("rows without a judgement", str(silent)),
-        ("rows that another table shows, too, counted in both", str(shared)),
+        ("rows that stand in two tables", str(shared)),
         ("judged by one seed", f"{single} of {len(judged)}"),
         ("runs", _effort(records)),
         ("runs with other settings", _effort(others)),
