@@ -54,9 +54,7 @@ _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
 _MOST_RECORDINGS = 128  # of a cell, for as many numbers of rows
 _FEW_STEPS = 8  # which take less time than to find a recording
-_MUCH_WORK = (
-    1 << 25
-)  # rows times parameters, about the products of a step, that are nearly all of it
+_MUCH_WORK = 1 << 25  # rows times parameters, from which on products are nearly all of a step
 
 _HAVE_LOOPS = {
     *(CfCCell, MixedMemoryCell, WiredCfCCell, LSTMCell, GRUDCell, UnmaskedGRUDCell),

@@ -11,6 +11,7 @@ from tauflow.experiments.report.page import write_grid_reports
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
 from tauflow.experiments.report.table import looks_ahead, title
+from tauflow.experiments.report.tried import is_at_an_end
 from tauflow.experiments.report.trivial import (
     BASELINES_FILE,
     read_trivial,
@@ -160,6 +161,20 @@ def test_a_published_bound_decides(folder, surveyed, bound, metric, test, judgem
     entry = entries_of(found)["gru"]
     assert (entry.judgement, entry.worse_by) == (judgement, None)
     assert "data:image/svg" in survey_page(found)
+
+
+@pytest.mark.parametrize(("chosen", "at_an_end"), [(0, True), (1, False), (2, True)])
+def test_a_choice_at_the_end_of_what_was_tried_is_seen(folder, chosen, at_an_end):
+    text = TINY.replace(
+        'model = { cell = "gru" }', 'model = { cell = "gru" }\nsearch.recipe.lr = [0.3, 0.1, 0.2]'
+    )
+    searching = experiment_from_dict(tomllib.loads(text), "tiny.toml")
+    row = searching.row("gru")
+    by_size = sorted(row.search, key=lambda setting: setting.recipe.lr)
+    add(folder, experiment=searching, setting=by_size[chosen])
+    (record,), _ = results.read(folder / "tiny.jsonl")
+    assert is_at_an_end(searching, row, record) is at_an_end
+    assert not is_at_an_end(searching, searching.row("elman"), record)  # which searches nothing
 
 
 @pytest.mark.parametrize("where", ["part", "row"])
