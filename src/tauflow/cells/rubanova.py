@@ -110,15 +110,18 @@ class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
 
     @torch.no_grad()
     def reset_parameters(self, generator: Generator = None) -> None:
-        """Draw the GRU as torch does, w_d, w_i as sizes of N(0, 0.1^2), Glorot; b_d = b_i = 0.
+        """Draw the GRU as torch does, w_d of N(0, 0.1^2), w_i as sizes of Glorot; b_d = b_i = 0.
 
-        The code draws w_d with either sign. A negative rate is cut to 0, and then the state would
-        not decay nor the rate learn from then on.
+        As in the released code the terms of the state's rate have either sign and nearly cancel;
+        all of one sign, those of 40 features that are rarely measured would wipe the state out at
+        each step. All signs are turned if their sum is negative, as a rate below 0 is cut to 0,
+        where it does not learn.
         """
         for tensor in (self.W_x, self.W_h, self.b, self.b_h):
             torch_uniform_(tensor, self.hidden_size, generator)
         if self.decay:
-            self.w_decay.normal_(0.0, _DECAY_STD, generator=generator).abs_()
+            self.w_decay.normal_(0.0, _DECAY_STD, generator=generator)
+            self.w_decay.mul_(torch.where(self.w_decay.sum() < 0, -1.0, 1.0))
             self.b_decay.zero_()
         if self.impute:
             nn.init.xavier_uniform_(self.w_input.view(1, -1), generator=generator).abs_()

@@ -116,10 +116,21 @@ def test_draws():
     for weight in (cell.W_x, cell.W_h, cell.b, cell.b_h):
         uniform(weight, -1 / math.sqrt(60), 1 / math.sqrt(60))
     uniform(cell.w_input, 0, math.sqrt(6 / 401))
-    assert (cell.w_decay >= 0).all()
     assert cell.w_decay.square().mean().sqrt().item() == pytest.approx(0.1, rel=0.2)
     assert not cell.b_decay.any()
     assert not cell.b_input.any()
+
+
+@pytest.mark.parametrize("features", [1, 41])
+def test_the_rate_of_decay_begins_small_and_not_below_zero(features):
+    cells = [RubanovaGRUCell(features, N, decay=True) for _ in range(200)]
+    for seed, cell in enumerate(cells):
+        cell.reset_parameters(torch.Generator().manual_seed(seed))
+    rates = torch.stack([cell.w_decay.sum() for cell in cells])
+    assert (rates >= 0).all()
+    # The mean of |n|, n normal with the variance of a sum of terms of either sign.
+    expected = 0.1 * math.sqrt(2 * features / math.pi)
+    assert rates.mean().item() == pytest.approx(expected, rel=0.2)
 
 
 def test_means_are_those_of_the_first_layer():
