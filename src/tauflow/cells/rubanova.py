@@ -113,9 +113,9 @@ class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
         """Draw the GRU as torch does, w_d of N(0, 0.1^2), w_i as sizes of Glorot; b_d = b_i = 0.
 
         As in the released code the terms of the state's rate have either sign and nearly cancel;
-        all of one sign, those of 40 features that are rarely measured would wipe the state out at
-        each step. All signs are turned if their sum is negative, as a rate below 0 is cut to 0,
-        where it does not learn.
+        all of one sign, those of 40 features that are rarely measured would halve the state at each
+        sample. All signs are turned if their sum is negative, as a rate below 0 is cut to 0, where
+        it does not learn.
         """
         for tensor in (self.W_x, self.W_h, self.b, self.b_h):
             torch_uniform_(tensor, self.hidden_size, generator)
