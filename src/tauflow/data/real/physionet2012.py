@@ -76,7 +76,7 @@ PHYSIONET2012 = DatasetCard(
         "sequence modules refuse as time that runs backwards; gaps='lagged' gives them without "
         "the sign, so that a CfC with the other time_sign computes what the published one did.",
         "time_unit='stay' counts time in stays of 48 hours, as Rubanova et al. do, whose decays "
-        "and flows begin at rates for it: over hours, states that decay are gone by the next row.",
+        "and flows begin at rates for it.",
         "The published order of the records is that of a directory listing, so the published test "
         "part cannot be rebuilt; average over several values of split_seed.",
         "The paper speaks of 8000 patients and 37 features; its code uses the 4000 labelled ones "
