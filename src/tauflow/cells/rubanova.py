@@ -54,9 +54,9 @@ class RubanovaGRUCell(HoldsConstants, AbstractHoistedCell):
     Differs from the released code: gaps count from the sample before, as in the paper and in Che et
     al. 2018, not to the one after; e counts from the last update, where the code's leaves the
     skipped steps out; the code divides delta by its greatest value in the batch, which looks ahead
-    (scale ``dt`` instead, so that a sequence lasts about 1: over longer ones a state begins by
-    fading at once or not at all); the means are those of the observed values, not of zeros in the
-    gaps too; and w_i and b_i, which it leaves uninitialised, are drawn.
+    (scale ``dt`` instead, so that a sequence lasts about 1: over longer ones most states begin
+    by fading at once or not at all); the means are those of the observed values, not of zeros in
+    the gaps too; and w_i and b_i, which it leaves uninitialised, are drawn.
 
     Args:
         input_size: features D per time point.

@@ -123,14 +123,14 @@ def test_draws():
 
 @pytest.mark.parametrize("features", [1, 41])
 def test_the_rate_of_decay_begins_small_and_not_below_zero(features):
-    cells = [RubanovaGRUCell(features, N, decay=True) for _ in range(200)]
-    for seed, cell in enumerate(cells):
+    cell, rates = RubanovaGRUCell(features, N, decay=True), []
+    for seed in range(200):
         cell.reset_parameters(torch.Generator().manual_seed(seed))
-    rates = torch.stack([cell.w_decay.sum() for cell in cells])
-    assert (rates >= 0).all()
+        rates.append(cell.w_decay.sum().item())
+    assert min(rates) >= 0
     # The mean of |n|, n normal with the variance of a sum of terms of either sign.
     expected = 0.1 * math.sqrt(2 * features / math.pi)
-    assert rates.mean().item() == pytest.approx(expected, rel=0.2)
+    assert np.mean(rates) == pytest.approx(expected, rel=0.2)
 
 
 def test_means_are_those_of_the_first_layer():
