@@ -11,11 +11,9 @@ from tauflow.plain_json import read_json
 
 from .attempt import MARKER
 from .job import Job
+from .pace import Pace
 from .results import DONE, RunRecord
 from .timespan import roughly
-
-_EPOCHS = 10
-"""Epochs that tell a run's pace: the latest, since other programs come and go."""
 
 
 class Outlook:
@@ -124,14 +122,14 @@ class Outlook:
         return 0 if job.key in self._ended else max(0, job.recipe.epochs - self.done(job))
 
     def pace(self, job: Job) -> float | None:
-        """Return the seconds that an epoch of a job takes, as far as one can tell.
+        """Return the seconds that an epoch of a job takes on average, as far as one can tell.
 
         Known from the job's own epochs, else from other runs of its row, now or earlier, else
         guessed: the mean of the rows that are known. ``None`` if nothing is known at all.
         """
         own = self._measured(job)
         if own is not None:
-            return own
+            return own.mean
         rows = self._row_paces()
         return rows.get(job.row, statistics.fmean(rows.values()) if rows else None)
 
@@ -140,19 +138,28 @@ class Outlook:
         if in_any_case:
             return -float("inf")
         self.refresh()
-        return self.pace(job) or 0.0
+        own = self._measured(job)
+        return own.of_epoch(self.done(job) + 1) if own is not None else self.pace(job) or 0.0
 
-    def _measured(self, job: Job) -> float | None:
-        seconds = [row["seconds"] for row in self._rows[job.key][-_EPOCHS:]]
-        return statistics.median(seconds) if seconds else None
+    def _measured(self, job: Job) -> Pace | None:
+        seconds = [row["seconds"] for row in self._rows[job.key]]
+        return Pace(job.recipe, seconds) if seconds else None
 
     def _row_paces(self) -> dict[str, float]:
         now: dict[str, list[float]] = {}
         for job in self.jobs:
             pace = self._measured(job)
             if pace is not None:
-                now.setdefault(job.row, []).append(pace)
+                now.setdefault(job.row, []).append(pace.mean)
         return {**self._earlier, **{row: statistics.fmean(paces) for row, paces in now.items()}}
+
+    def _left(self, job: Job) -> float | None:
+        """Return the seconds that a job still takes, if anything is known."""
+        own = self._measured(job)
+        if own is not None:
+            return own.of_epochs_after(self.done(job))
+        pace = self.pace(job)
+        return None if pace is None else self._to_do(job) * pace
 
     def seconds_left(self) -> float | None:
         """Estimate how long the jobs that have not ended will take; ``None`` if nobody can tell.
@@ -162,13 +169,12 @@ class Outlook:
         begun = {job.key for job in self.running()}
         free = [0.0] * max(1, min(self.workers, len(self.jobs)))
         for job in sorted(self.jobs, key=lambda job: job.key not in begun):
-            epochs = self._to_do(job)
-            if not epochs:
+            if not self._to_do(job):
                 continue
-            pace = self.pace(job)
-            if pace is None:
+            left = self._left(job)
+            if left is None:
                 return None
-            heapq.heappush(free, heapq.heappop(free) + epochs * pace)
+            heapq.heappush(free, heapq.heappop(free) + left)
         return max(free)
 
     def time_left(self) -> str:

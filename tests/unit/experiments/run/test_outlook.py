@@ -66,6 +66,27 @@ def test_other_seeds_and_earlier_results_tell_the_pace(tmp_path):
     assert outlook.seconds_left() == 29 * 1.0
 
 
+def test_longer_stages_of_a_curriculum_take_longer(tmp_path):
+    """Where an epoch takes a second, and half of one more per step that it trains on."""
+    recipe = {"curriculum": [2, 4], "curriculum_epochs": 3, "epochs": 9}
+    experiment = tiny(recipe={**parsed()["recipe"], **recipe})
+    first, second = (job_of(experiment, experiment.row("gru"), seed) for seed in range(2))
+    outlook = Outlook([first, second], tmp_path)
+    write_log(first, tmp_path, [9.0, 2.0, 2.0])
+    outlook.refresh()
+    # One stage of two steps: four steps are taken for twice, whole sequences for three times as
+    # long.
+    assert outlook.ahead(first, in_any_case=False) == 4.0
+    assert outlook.pace(second) == pytest.approx((3 * 2.0 + 3 * 4.0 + 3 * 6.0) / 9)
+    write_log(first, tmp_path, [9.0, 2.0, 2.0, 3.0])
+    outlook.refresh()
+    assert outlook.ahead(first, in_any_case=False) == 3.0
+    assert outlook.seconds_left() == 2 * 3.0 + 3 * 4.0 + (3 * 2.0 + 3 * 3.0 + 3 * 4.0)
+    write_log(first, tmp_path, [9.0, 2.0, 2.0, 3.0, 3.0, 3.0, 7.0])  # whole ones are longer still
+    outlook.refresh()
+    assert outlook.ahead(first, in_any_case=False) == 7.0
+
+
 def test_workers_share_the_work(tmp_path):
     jobs = jobs_of("gru", "elman", seeds=2)
     write_log(jobs[0], tmp_path, [5.0] * 2)
