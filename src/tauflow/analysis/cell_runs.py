@@ -1,16 +1,18 @@
 """Run one cell over sequences and keep every state, for analyses that look between the steps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.func import vjp, vmap
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import no_missing_features, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
-from tauflow.sequence.inputs import prepare
+from tauflow.sequence.inputs import check_parameters, prepare
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,26 @@ class CellRun:
     def t(self) -> Float[Tensor, "B T"]:
         """Time of each sample since the initial state."""
         return self.dt.squeeze(-1).cumsum(dim=1)
+
+    def advance(self, cell: AbstractCell, k: int) -> Callable[[Tensor], Tensor]:
+        """Return the map that step k of the cell is, from states (B, S) to states (B, S)."""
+        observed = () if self.observed is None else (self.observed[:, k],)
+        return lambda h: cell.step(self.x[:, k], h, self.dt[:, k], *observed)
+
+
+def row_jacobians(
+    function: Callable[[Tensor], Tensor], h: Float[Tensor, "B S"]
+) -> tuple[Float[Tensor, "B S"], Float[Tensor, "B S S"]]:
+    """Return the values of a function of states, and their Jacobians: (b, i, j) of f_i along h_j.
+
+    Rows must not mix, so that one pull-back of unit vector i yields row i of all Jacobians. The
+    function itself is called once, and not mapped: it may step adaptively.
+    """
+    batch, size = h.shape
+    value, pull_back = vjp(function, h)[:2]
+    units = torch.eye(size, dtype=h.dtype, device=h.device)
+    rows = vmap(lambda unit: pull_back(unit.expand(batch, -1))[0])(units)
+    return value, rows.transpose(0, 1)
 
 
 def cell_of(where: str, module: nn.Module) -> AbstractCell:
@@ -77,6 +99,7 @@ def run_cell(
     inputs = prepare(
         where, cell.input_size, x, dt=dt, t=t, observed=observed, goes_on=hx is not None
     )
+    check_parameters(where, cell, inputs.x)
     if inputs.observed is not None and not cell.uses_observed:
         raise no_missing_features(where, cell)
     h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)

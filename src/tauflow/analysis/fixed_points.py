@@ -147,7 +147,9 @@ def find_fixed_points(
         seed: of that draw.
         tolerance: speed, in units of state over time, below which a state counts as fixed.
         max_iterations: most Newton iterations for each start.
-        merge_distance: Euclidean distance up to which two points are one.
+        merge_distance: Euclidean distance up to which two points are one. Around a point whose
+            Jacobian is singular, as at a bifurcation, the speed is below ``tolerance`` in a wider
+            ball than by default: lower that, or raise this.
         accept: ``"box"``, ``"distance"`` or ``"none"``.
         open_tolerance: speed with open gates (:meth:`~tauflow.analysis.Flow.open_speed`), below
             which a state is accepted; by default it is not asked for.

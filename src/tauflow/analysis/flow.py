@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import vjp, vmap
+from torch.func import vjp
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import floating, positive, shape_error, within
@@ -19,7 +19,10 @@ from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import prepare
 from tauflow.training.metrics import evaluating
 
+from .cell_runs import row_jacobians
+
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
+_Module = TypeVar("_Module", bound=nn.Module)
 
 _NUMBERS_PER_CHUNK = 4_000_000
 _MOST_ROWS = 256
@@ -101,12 +104,7 @@ class Flow:
         self, h: Float[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S"], Float[Tensor, "B S S"]]:
         """Return velocities and their Jacobians, entry (b, i, j) the slope of f_i along h_j."""
-        batch, size = h.shape
-        velocity, pull_back = vjp(self.velocity, h)[:2]
-        # Rows do not mix, so one pull-back of unit vector i yields row i of all Jacobians.
-        units = torch.eye(size, dtype=h.dtype, device=h.device)
-        rows = vmap(lambda unit: pull_back(unit.expand(batch, -1))[0])(units)
-        return velocity, rows.transpose(0, 1)
+        return row_jacobians(self.velocity, h)
 
     def chunk_rows(self, size: int) -> int:
         """Return how many states of width ``size`` to linearise at a time, to bound the memory."""
@@ -158,7 +156,7 @@ def as_flow(
 
     Both have the same fixed points, but for those that a Runge-Kutta step of great length may add;
     they differ in their stability. For a cell stepped once by Euler's method the two velocities are
-    one. The cell is copied, in evaluation mode.
+    one. A cell, or a function that is a module, is copied, in evaluation mode.
 
     Args:
         system: a cell; a sequence module of one direction (its layers are stacked into one state),
@@ -195,7 +193,7 @@ def as_flow(
             "as_flow: a function is taken as a map from states to the next ones, whose gap is "
             "above 0. If it returns velocities, wrap it: Flow(function)."
         )
-    gap, step = dt or 1.0, system
+    gap, step = dt or 1.0, _converted(system, dtype) if isinstance(system, nn.Module) else system
     return Flow(lambda h: (step(h) - h) / gap, gap, dtype=dtype)
 
 
@@ -237,6 +235,11 @@ def visited_states(
     return torch.stack([state for state in states if state is not None], dim=1)
 
 
+def _converted(module: _Module, dtype: torch.dtype) -> _Module:
+    """Return a copy of a module that computes in a dtype, without dropout and gradients."""
+    return copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+
+
 def _flow_of_network(
     network: AbstractCell | SequenceModule,
     x: Tensor | None,
@@ -246,7 +249,7 @@ def _flow_of_network(
     module = _as_module(network)
     if module.bidirectional:
         raise _two_directions("as_flow")
-    module = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+    module = _converted(module, dtype)
     flows = all(cell.is_flow for cell in _cells(module))
     gap = dt if dt is not None else 0.0 if flows else 1.0
     if gap == 0 and not flows:

@@ -28,7 +28,7 @@ from tauflow.cells.base import AbstractCell
 from tauflow.checks import one_of, within
 from tauflow.training.metrics import evaluating
 
-from .cell_runs import CellRun, cell_of, run_cell
+from .cell_runs import CellRun, cell_of, row_jacobians, run_cell
 
 CONVENTIONS: tuple[str, ...] = ("absolute", "printed")
 
@@ -131,16 +131,9 @@ def gradient_flow(
 
 def step_jacobians(cell: AbstractCell, run: CellRun) -> Float[Tensor, "B T S S"]:
     """Return the Jacobian of every state of a run with respect to the state before."""
-
-    def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Tensor:
-        rows = (features.unsqueeze(0) for features in observed)
-        return cell.step(x.unsqueeze(0), h.unsqueeze(0), dt.unsqueeze(0), *rows).squeeze(0)
-
-    jacobian = torch.func.vmap(torch.func.jacrev(step))
     found = []
     for k in range(run.x.shape[1]):  # one step at a time, for all at once could fill the memory
-        features = () if run.observed is None else (run.observed[:, k],)
-        found.append(jacobian(run.states[:, k], run.x[:, k], run.dt[:, k], *features))
+        found.append(row_jacobians(run.advance(cell, k), run.states[:, k])[1])
     return torch.stack(found, dim=1)
 
 

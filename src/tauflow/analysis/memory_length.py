@@ -1,5 +1,6 @@
 """How long a network remembers where it started: forgetting, and Lyapunov exponents."""
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.cells.base import AbstractCell
-from tauflow.checks import at_least, positive
+from tauflow.checks import at_least, positive, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
+from tauflow.sequence.inputs import SequenceInputs, prepare
 from tauflow.training.metrics import evaluating, predict
 
-from .cell_runs import CellRun, cell_of, run_cell
+from .cell_runs import cell_of, row_jacobians, run_cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,26 +25,26 @@ class MemoryLength:
 
     Args:
         steps: samples after which the slowest sequence has forgotten its start; ``None`` if it had
-            not by the end of the data.
+            not by its end.
         time: the same in the unit of the gaps, for the slowest sequence; ``None`` likewise.
         rate: mean logarithmic growth of the difference, per sample, of the slowest sequence while
             the difference could be told from rounding; negative where the network forgets.
+        samples: how many samples the slowest sequence has.
         after: numbers of samples at which the difference was looked at.
-        differences: largest difference of the two states there, relative to the difference that
-            they began with, for every sequence.
+        differences: largest difference of the two states there, or at the end of a shorter
+            sequence, relative to the difference that they began with, for every sequence.
     """
 
     steps: int | None
     time: float | None
     rate: float
+    samples: int
     after: tuple[int, ...]
     differences: Float[Tensor, "B L"]
 
     def __str__(self) -> str:
         if self.steps is None:
-            return (
-                f"remembers longer than {self.after[-1]} samples (rate {self.rate:+.3g} a sample)"
-            )
+            return f"remembers longer than {self.samples} samples (rate {self.rate:+.3g} a sample)"
         return f"remembers {self.steps} samples, {self.time:.4g} in time (rate {self.rate:+.3g})"
 
 
@@ -59,7 +60,9 @@ def memory_length(
 
     Every sequence is run from two states: the network's own initial one, and the one in which
     another sequence left it. A sequence has forgotten its start where the two differ by less than
-    ``tolerance`` times what they differed by in the beginning, or by no more than rounding.
+    ``tolerance`` times what they differed by in the beginning, or by no more than rounding. Samples
+    are counted, not padding or other masked steps. A sequence that ended before it had forgotten
+    says no more than that it takes longer: it counts if no other sequence took as long to forget.
 
     Args:
         model: a sequence module that runs in one direction, or a model with one as ``rnn``.
@@ -77,48 +80,78 @@ def memory_length(
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: at_least(1, most=most)]
     with evaluating(model):
-        x, given, last = _what_it_gets(model, rnn, batch)
-        starts = _initial(rnn, x), last.roll(1, 0)
-        return _follow(rnn, x, given, starts, tolerance)
+        seen, last = _what_it_gets(model, rnn, batch)
+        starts = _initial(rnn, seen.x), last.roll(1, 0)
+        return _follow(rnn, seen, starts, tolerance)
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """What a sequence module gets, the samples of each sequence in front and padding behind.
+
+    Args:
+        x: the inputs, (B, T, I).
+        companions: gaps and whatever else goes with the inputs, each (B, T) or (B, T, I).
+        counts: samples of each sequence, (B,).
+    """
+
+    x: Tensor
+    companions: dict[str, Tensor]
+    counts: Tensor
+
+    def stretch(self, begin: int, end: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return inputs and companions of the samples from one number up to another."""
+        places = torch.arange(begin, end, device=self.counts.device)
+        parts = {name: value[:, begin:end] for name, value in self.companions.items()}
+        return self.x[:, begin:end], {**parts, "mask": places < self.counts.unsqueeze(1)}
 
 
 def _what_it_gets(
     model: nn.Module, rnn: SequenceModule, batch: SequenceBatch
-) -> tuple[Tensor, dict[str, Any], Tensor]:
-    """Return what a model hands to its sequence module, (B, T, I), and the state it ends in.
+) -> tuple[_Samples, Tensor]:
+    """Return what a model hands to its sequence module, and the state it ends in.
 
     Embeddings, convolutional heads and whatever else a model does before are its own business, so
     the call is overheard instead of repeated.
     """
-    calls: list[tuple[Tensor, dict[str, Any], Tensor]] = []
+    calls: list[tuple[dict[str, Any], Tensor]] = []
+    signature = inspect.signature(rnn.forward)
 
     def overhear(
         _: nn.Module, args: Any, given: dict[str, Any], out: tuple[Tensor, Tensor]
     ) -> None:
-        calls.append((args[0], given, out[1]))
+        calls.append((signature.bind(*args, **given).arguments, out[1]))
 
     handle = rnn.register_forward_hook(overhear, with_kwargs=True)
     try:
         predict(model, batch)
     finally:
         handle.remove()
-    x, given, last = calls[-1]
-    steps = x.shape[:2]
-    dt = given.get("dt")
-    mask = given.get("mask")
-    parts: dict[str, Any] = {
-        "dt": _of_steps(1.0 if dt is None else dt, steps).to(device=x.device, dtype=x.dtype),
-        "mask": None if mask is None else _of_steps(mask, steps),
-    }
-    if rnn.cell.uses_observed:
-        parts["observed"] = given.get("observed")
-    return x, parts, last
+    given, last = calls[-1]
+    names = ("x", "dt", "t", "mask", "lengths", "observed", "reset")
+    inputs = prepare(
+        type(rnn).__name__,
+        rnn.input_size,
+        **{name: given[name] for name in names if name in given},
+        goes_on=given.get("hx") is not None,
+    )
+    return _in_front(inputs), last
 
 
-def _of_steps(value: Tensor | float, steps: torch.Size) -> Tensor:
-    """Return gaps or a mask as (B, T), given as a number, (B, T) or (B, T, 1)."""
-    given = torch.as_tensor(value)
-    return given.reshape(steps) if given.ndim == 3 else given.expand(steps)
+def _in_front(inputs: SequenceInputs) -> _Samples:
+    """Return the samples of a call without the masked steps between them, which change nothing."""
+    x, B, T = inputs.x, *inputs.x.shape[:2]
+    companions = {"dt": inputs.dt.squeeze(-1), "observed": inputs.observed, "reset": inputs.reset}
+    known = {name: value for name, value in companions.items() if value is not None}
+    if inputs.mask is None:
+        return _Samples(x, known, torch.full((B,), T, device=x.device))
+    order = inputs.mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+    counts = inputs.mask.sum(1)
+    order = order[:, : int(counts.max())]
+    if not order.numel():
+        raise ArgumentError("memory_length: all steps of the data are masked.")
+    row = torch.arange(B, device=x.device).unsqueeze(1)
+    return _Samples(x[row, order], {name: v[row, order] for name, v in known.items()}, counts)
 
 
 def _forward_only(model: nn.Module) -> SequenceModule:
@@ -144,38 +177,45 @@ def _initial(rnn: SequenceModule, x: Tensor) -> Tensor:
 
 
 def _follow(
-    rnn: SequenceModule,
-    x: Tensor,
-    given: dict[str, Any],
-    starts: tuple[Tensor, Tensor],
-    tolerance: float,
+    rnn: SequenceModule, seen: _Samples, starts: tuple[Tensor, Tensor], tolerance: float
 ) -> MemoryLength:
     """Run all sequences from both starts, a stretch at a time, and compare at its end."""
     first = (starts[0] - starts[1]).abs().amax(1)  # (B,)
-    eps = torch.finfo(x.dtype).eps
-    ends = _looks(x.shape[1])
+    eps = torch.finfo(seen.x.dtype).eps
+    ends = _looks(seen.x.shape[1])
     h, found, floor, done = starts, [], torch.zeros_like(first), 0
     for end in ends:
-        stretch = {k: None if v is None else v[:, done:end] for k, v in given.items()}
-        h = tuple(rnn(x[:, done:end], part, **stretch)[1] for part in h)
+        x, given = seen.stretch(done, end)
+        h = tuple(rnn(x, part, **given)[1] for part in h)
         found.append((h[0] - h[1]).abs().amax(1))
         floor = torch.maximum(floor, 16 * eps * h[0].abs().amax(1).clamp_min(1.0))
         done = end
     differences = torch.stack(found, dim=1)  # (B, L)
     forgotten = differences <= torch.maximum(tolerance * first, floor).unsqueeze(1)
     index = _first_for_good(forgotten)
-    slowest = int(index.argmax())
-    known = int(index[slowest])
-    mask = given["mask"]
-    passed = given["dt"] if mask is None else given["dt"] * mask
-    steps = None if known == len(ends) else ends[known]
+    looks = torch.tensor(ends, device=index.device)
+    forgot = index < len(ends)
+    # A sequence is looked at on after its end, where nothing changes any more.
+    passed = seen.counts.minimum(looks[index.clamp_max(len(ends) - 1)])
+    slowest = _slowest(forgot, passed)
+    steps = int(passed[slowest]) if bool(forgot[slowest]) else None
+    counted = seen.counts[slowest].minimum(looks)
     return MemoryLength(
         steps=steps,
-        time=None if steps is None else float(passed[slowest, :steps].sum()),
-        rate=_rate(first[slowest], differences[slowest], floor[slowest], ends),
+        time=None if steps is None else float(seen.companions["dt"][slowest, :steps].sum()),
+        rate=_rate(first[slowest], differences[slowest], floor[slowest], counted),
+        samples=int(seen.counts[slowest]),
         after=ends,
-        differences=differences / first.clamp_min(torch.finfo(x.dtype).tiny).unsqueeze(1),
+        differences=differences / first.clamp_min(torch.finfo(seen.x.dtype).tiny).unsqueeze(1),
     )
+
+
+def _slowest(forgot: Tensor, passed: Tensor) -> int:
+    """Return which sequence remembered longest, given the samples until it forgot, or its end.
+
+    Of two that took as long the one that had not forgotten is the slower.
+    """
+    return int((2 * passed + (~forgot)).argmax())
 
 
 def _looks(steps: int) -> tuple[int, ...]:
@@ -192,13 +232,13 @@ def _first_for_good(forgotten: Tensor) -> Tensor:
     return forgotten.shape[1] - forgotten.flip(1).long().cumprod(1).sum(1)
 
 
-def _rate(first: Tensor, differences: Tensor, floor: Tensor, ends: tuple[int, ...]) -> float:
-    """Return the mean logarithmic growth per step until the last look above rounding."""
+def _rate(first: Tensor, differences: Tensor, floor: Tensor, counted: Tensor) -> float:
+    """Return the mean logarithmic growth per sample until the last look above rounding."""
     clear = (differences > floor) & differences.isfinite()
     if not bool(clear.any()) or not float(first) > 0:
         return -math.inf
     last = int(clear.nonzero()[-1])
-    return float((differences[last] / first).log()) / ends[last]
+    return float((differences[last] / first).log()) / max(1, int(counted[last]))
 
 
 def lyapunov_exponents(
@@ -228,6 +268,7 @@ def lyapunov_exponents(
 
     Raises:
         ArgumentError: the model has several cells, no time passes, or ``count`` is not in 1 to S.
+        ShapeError: ``x`` is not one sequence.
     """
     cell = cell_of("lyapunov_exponents", model)
     size = cell.state_size
@@ -236,6 +277,9 @@ def lyapunov_exponents(
         raise ArgumentError(f"lyapunov_exponents: count={count}, but the state has {size} numbers.")
     with evaluating(cell), torch.no_grad():
         run = run_cell("lyapunov_exponents", cell, x, dt=dt)
+        if len(run.x) > 1:
+            one = f"(T, {cell.input_size})"
+            raise shape_error("lyapunov_exponents", "x", x, one, "Give one sequence, as x[0].")
         time = float(run.dt.sum())
         if not time > 0:
             raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
@@ -243,17 +287,7 @@ def lyapunov_exponents(
         tangents, _ = torch.linalg.qr(tangents)
         logs = x.new_zeros(count)
         for k in range(run.x.shape[1]):
-            tangents, shrunk = torch.linalg.qr(_carried(cell, run.x[:, k], run, k, tangents))
+            _, jacobian = row_jacobians(run.advance(cell, k), run.states[:, k])
+            tangents, shrunk = torch.linalg.qr(jacobian[0] @ tangents)
             logs += shrunk.diagonal().abs().clamp_min(torch.finfo(x.dtype).tiny).log()
     return logs.div(time).sort(descending=True).values
-
-
-def _carried(cell: AbstractCell, x: Tensor, run: CellRun, k: int, tangents: Tensor) -> Tensor:
-    """Return what one step makes of tangent vectors, (S, count)."""
-    observed = () if run.observed is None else (run.observed[:, k],)
-
-    def advance(h: Tensor) -> Tensor:
-        return cell.step(x, h.unsqueeze(0), run.dt[:, k], *observed)[0]
-
-    jacobian: Tensor = torch.func.jacrev(advance)(run.states[0, k])
-    return jacobian @ tangents

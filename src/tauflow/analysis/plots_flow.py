@@ -67,6 +67,7 @@ def draw_flow_field(field: FlowField, ax: "Axes | None" = None) -> "Axes":
     ax.set_xlim(x[0], x[-1])
     ax.set_ylim(y[0], y[-1])
     ax.set(xlabel=field.names[0], ylabel=field.names[1])
+    ax.locator_params(axis="x", nbins=5)  # labels of a narrow box are long
     _legend(ax)
     return ax
 

@@ -6,6 +6,7 @@ import torch
 from known_systems import LINE, cloud, line, pitchfork, two_wells, van_der_pol
 from scipy.optimize import brentq, root
 
+import tauflow
 from tauflow.analysis import (
     KIM_2023,
     Flow,
@@ -253,7 +254,7 @@ def test_states_that_a_shut_gate_holds_are_accepted_by_the_speed_alone():
 @pytest.mark.parametrize(
     ("name", "gated"),
     [("gnode", True), ("mgru", True), ("gru-euler", True), ("gru-ode", True), ("lem", True),
-     ("node", False), ("ltc", False)],
+     ("gru", True), ("node", False), ("ltc", False)],
 )  # fmt: skip
 def test_velocity_over_gate_is_the_pull_to_the_target(name, gated):
     """Doubling the gate's logit changes the gate and the velocity alike, the pull not at all."""
@@ -267,17 +268,35 @@ def test_velocity_over_gate_is_the_pull_to_the_target(name, gated):
     torch.testing.assert_close(
         flow.open_speed(h), torch.linalg.vector_norm(velocity / gate, dim=-1), rtol=1e-12, atol=0
     )
-    names = {"gru-ode": ("W_x", "W_h", "b"), "lem": ("W_x", "W_h", "b")}
     rows = {"gru-ode": slice(4, 8), "lem": slice(0, 8), "mgru": slice(4, 8),
-            "gru-euler": slice(0, 4)}.get(name)  # fmt: skip
+            "gru-euler": slice(0, 4), "gru": slice(4, 8)}.get(name)  # fmt: skip
     if rows is None:
         return
     with torch.no_grad():
-        for parameter in names.get(name, ("W_x", "W_h", "b")):
+        for parameter in ("W_x", "W_h", "b", *(["b_h"] if name == "gru" else [])):
             getattr(cell, parameter)[rows] *= 2
     other = as_flow(cell, torch.tensor([0.5, -1.0]))
     assert not torch.allclose(other.gate(h), gate)
     torch.testing.assert_close(other.velocity(h) / other.gate(h), velocity / gate)
+
+
+def test_a_gru_whose_gate_is_shut_rests_nowhere():
+    rnn = tauflow.GRU(1, 2).double()
+    with torch.no_grad():
+        rnn.cell.b[2:4] = 25.0  # z = 1 - 1e-11: the state is kept wherever it is
+    starts = cloud(2, count=20, scale=0.5)
+    assert len(find_fixed_points(rnn, starts)) > 1
+    assert len(find_fixed_points(rnn, starts, open_tolerance=1e-6)) == 0
+
+
+def test_a_map_that_is_a_module_is_converted():
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(2, 2)
+    found = find_fixed_points(linear, cloud(2), accept="none")
+    W, b = linear.weight.double().detach(), linear.bias.double().detach()
+    expected = torch.linalg.solve(torch.eye(2, dtype=F64) - W, b)
+    torch.testing.assert_close(found.points, expected.unsqueeze(0))
+    assert linear.weight.dtype is torch.float32
 
 
 def test_a_point_whose_jacobian_is_no_number_has_no_known_stability():

@@ -8,7 +8,7 @@ import torch
 import tauflow
 from tauflow.analysis import gradient_flow
 from tauflow.cells import CTRNNCell, ODELSTMCell
-from tauflow.errors import ArgumentError, UnknownNameError
+from tauflow.errors import ArgumentError, DtypeError, UnknownNameError
 
 D, N, B, T = 2, 3, 2, 6
 
@@ -160,6 +160,21 @@ def test_jacobians_are_those_of_autograd(name):
                 at += width
 
 
+@pytest.mark.parametrize(
+    ("name", "solver", "options"),
+    [("gnode", "tsit5", {"activation": "tanh"}), ("ode-lstm", "dopri5", {})],
+)
+def test_adaptive_solvers_have_the_jacobians_of_short_steps(name, solver, options):
+    torch.manual_seed(0)
+    tight = {"rtol": 1e-9, "atol": 1e-9}
+    adaptive = tauflow.build(name, D, N, solver=solver, **tight, **options).double()
+    stepped = tauflow.build(name, D, N, solver="rk4", substeps=40, **options).double()
+    stepped.load_state_dict(adaptive.state_dict())
+    x, dt = torch.randn(B, T, D).double(), torch.rand(B, T).double() + 0.1
+    found, expected = (gradient_flow(rnn, x, dt=dt) for rnn in (adaptive, stepped))
+    torch.testing.assert_close(found.error_norm, expected.error_norm, rtol=1e-5, atol=1e-7)
+
+
 def test_dropout_is_off_and_the_mode_is_kept():
     rnn = tauflow.CfC(D, N, backbone_dropout=0.5, backbone_layers=2)
     assert rnn.training
@@ -177,3 +192,5 @@ def test_bad_arguments_are_refused():
         gradient_flow(tauflow.CfC(D, N), x, epsilon=2.0)
     with pytest.raises(ArgumentError, match="CfCCell does not model missing features"):
         gradient_flow(tauflow.CfC(D, N), x, observed=x > 0)
+    with pytest.raises(DtypeError, match=r"x has dtype torch\.float32, but the parameters"):
+        gradient_flow(tauflow.CTRNN(D, N).double(), x)

@@ -10,7 +10,7 @@ import tauflow
 from tauflow.analysis import lyapunov_exponents, memory_length
 from tauflow.batch import SequenceBatch
 from tauflow.cells import AbstractCell
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, ShapeError
 from tauflow.models import SequenceModel
 
 
@@ -101,12 +101,94 @@ def test_masks_layers_heads_and_missing_features() -> None:
     mask[:, 60:] = False
     padded = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
     slow = tauflow.RNN(Linear(2, 2, (-0.01, -2.0)))
-    assert memory_length(slow, padded).rate == pytest.approx(-0.01 * 60 / 120, abs=0.004)
+    assert memory_length(slow, padded).rate == pytest.approx(-0.01, abs=0.004)
     model = SequenceModel(tauflow.LTC(2, 4, num_layers=2), 3).double()
     assert memory_length(model, data).steps is not None
     observed = torch.rand(3, 120, 2) < 0.5
     missing = SequenceBatch(data.x, data.y, dt=data.dt, observed=observed)
     assert memory_length(tauflow.GRUD(2, 4).double(), missing).steps is not None
+
+
+def test_padding_and_holes_are_no_samples() -> None:
+    rnn = tauflow.RNN(Linear(2, 2, (-0.2, -2.0)))
+    data = _data(3, 200, dt=0.5)
+    assert data.dt is not None
+    whole = memory_length(rnn, data)
+    B, T = data.dt.shape
+    x, dt = torch.zeros(B, 2 * T + 7, 2, dtype=torch.float64), torch.zeros(B, 2 * T + 7)
+    mask = torch.zeros(B, 2 * T + 7, dtype=torch.bool)
+    kept = slice(1, 2 * T, 2)  # every other step is a hole, and seven are padding
+    x[:, kept], dt[:, kept], mask[:, kept] = data.x, data.dt.float(), True
+    holes = memory_length(rnn, SequenceBatch(x, data.y, dt=dt.double(), mask=mask))
+    assert (holes.steps, holes.time, holes.after) == (whole.steps, whole.time, whole.after)
+    assert holes.rate == pytest.approx(whole.rate)
+    torch.testing.assert_close(holes.differences, whole.differences)
+
+
+def test_a_sequence_that_ends_too_early_to_tell_does_not_count() -> None:
+    rnn = tauflow.RNN(Linear(2, 2, (-0.2, -2.0)))
+    data = _data(3, 200)
+    alone = memory_length(rnn, data[:2])
+    mask = torch.ones(3, 200, dtype=torch.bool)
+    mask[2, 10:] = False
+    ragged = memory_length(rnn, SequenceBatch(data.x, data.y, dt=data.dt, mask=mask))
+    assert alone.steps is not None
+    assert ragged.steps is not None
+    assert abs(ragged.steps - alone.steps) <= 0.15 * alone.steps  # from other starts
+    assert ragged.samples == 200
+    short = memory_length(rnn, _data(3, 10))
+    assert short.steps is None
+    assert "longer than 10 samples" in str(short)
+    mask[:] = False
+    mask[:, :10] = True
+    padded = memory_length(rnn, SequenceBatch(data.x, data.y, dt=data.dt, mask=mask))
+    assert (padded.steps, padded.samples) == (None, 10)
+    with pytest.raises(ArgumentError, match="masked"):
+        memory_length(rnn, SequenceBatch(data.x, data.y, mask=torch.zeros_like(mask)))
+
+
+class Calling(nn.Module):
+    """Calls its network in one of the ways that sequence modules allow."""
+
+    def __init__(self, rnn: nn.Module, how: str) -> None:
+        super().__init__()
+        self.rnn, self.how = rnn, how
+
+    def forward(self, x: Tensor, *, dt: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        ways = {
+            "gaps": {"x": x, "dt": dt.unsqueeze(-1), "mask": mask},
+            "times": {"x": x, "t": dt.cumsum(1), "mask": mask},
+            "lengths": {"x": x, "dt": dt, "lengths": mask.sum(1)},
+        }
+        y, h = self.rnn(**ways[self.how])
+        return y, h
+
+
+@pytest.mark.parametrize("how", ["times", "lengths"])
+def test_a_network_may_be_called_in_any_way(how: str) -> None:
+    data = _data(3, 200, dt=0.05)
+    assert data.dt is not None
+    data.dt[:, 0] = 0.0  # as times have it
+    mask = torch.arange(200) < torch.tensor([[200], [150], [180]])
+    batch = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
+    rnn = tauflow.RNN(Linear(2, 2, (-3.0, -6.0)))
+    told = memory_length(Calling(rnn, "gaps"), batch)
+    other = memory_length(Calling(rnn, how), batch)
+    assert told.steps == other.steps is not None
+    assert told.time == pytest.approx(other.time)
+    torch.testing.assert_close(told.differences, other.differences)
+
+
+def test_exponents_are_those_of_one_sequence() -> None:
+    with pytest.raises(ShapeError, match=r"x has shape \(2, 5, 2\).*x\[0\]"):
+        lyapunov_exponents(tauflow.GRU(2, 3), torch.randn(2, 5, 2))
+    found = [
+        lyapunov_exponents(
+            tauflow.GRU(2, 3), x, dt=0.5, generator=torch.Generator().manual_seed(0)
+        ).shape
+        for x in (torch.randn(5, 2), torch.randn(1, 5, 2))
+    ]
+    assert found == [(3,), (3,)]
 
 
 def test_what_has_no_state_to_forget_is_refused() -> None:
