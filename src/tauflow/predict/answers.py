@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tauflow.data.table.like import NewTable
-from tauflow.data.table.options import AFTER, TableInfo
+from tauflow.data.table.options import AFTER, NUMBERS, TRUTHS, WHOLE, TableInfo
 from tauflow.data.table.sheet import Floats, Indices
 from tauflow.data.table.times import UNITS
 from tauflow.extras import require
@@ -53,11 +53,28 @@ def answers_of(
     elif read.ahead is not None:
         columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
     if info.y_scale is None and not proba:
-        columns.append((options.targets[0], np.array(info.outputs, object)[values]))
+        columns.append((options.targets[0], classes_of(info)[values]))
     else:
         columns += zip(info.outputs, values.T, strict=True)
     frame = pandas.DataFrame(dict(enumerate(column for _, column in columns)))
     return frame.set_axis([name for name, _ in columns], axis=1)
+
+
+def classes_of(info: TableInfo) -> NDArray[Any]:
+    """Return the classes, (C,), as what they are in the table.
+
+    Raises:
+        ValueError: the name of one cannot be read as that.
+    """
+    if info.kind == TRUTHS:
+        return np.array([("False", "True").index(name) for name in info.outputs], np.bool_)
+    if info.kind == NUMBERS:
+        return np.array(info.outputs, np.float64)
+    if info.kind == WHOLE:
+        numbers = [int(name) for name in info.outputs]
+        fit = all(abs(number) <= np.iinfo(np.int64).max for number in numbers)
+        return np.array(numbers, np.int64 if fit else object)
+    return np.array(info.outputs, object)
 
 
 def _times(read: NewTable, time: str | None, rows: Indices, counted: Floats) -> NDArray[Any]:

@@ -21,6 +21,7 @@ from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_o
 from tauflow.option_types import misfit
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
+from .answers import classes_of
 from .predictor import Predictor
 
 KIND = "predictor"
@@ -118,6 +119,8 @@ def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
         _check_scales((info.y_mean, info.y_scale), info.outputs, card.target_size)
     elif len(info.options.targets) != 1 or len(info.outputs) != card.target_size:
         raise ValueError(f"{len(info.outputs)} classes of {info.options.targets}")
+    else:
+        classes_of(info)  # which raises where names are not of the kind that they are said to be
     texts = sum(len(texts) for _, texts in info.categories)
     count = len(info.options.features or ()) - len(info.categories) + texts
     if not 0 < count <= len(info.inputs):

@@ -61,9 +61,9 @@ class Predictor:
 
         Of a table no column of targets is needed. The answer has a row for each id, or for each of
         its rows where there is a target per row, ordered by id as they first occur and by time:
-        first the id, then the time, then the class by its name, or the values. A forecast says
-        in one more column what time it is for, and over a horizon in one for each of its rows, so
-        many median gaps of the training data after the last row.
+        first the id, then the time, then the class, text or number as in the table, or the values.
+        A forecast says in one more column what time it is for, and over a horizon in one for each
+        of its rows, so many median gaps of the training data after the last row.
 
         Args:
             data: a table as :func:`tauflow.data.from_table` takes it, or the path of a CSV file,

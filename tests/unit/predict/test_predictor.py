@@ -19,8 +19,9 @@ from tauflow.errors import (
     UnknownNameError,
 )
 from tauflow.predict import Predictor
-from tauflow.tensorfile import write_tensor_file
+from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
+SAID = {"id": "patient", "time": "hours", "features": ["b"]}
 ASKED = {
     "classification": ("predict_proba", {}),
     "regression": ("predict", {}),
@@ -66,6 +67,53 @@ def test_classes_have_their_names_and_chances_add_up(loaded, table):
     assert list(chances) == ["patient", "no", "yes"]
     assert chances[["no", "yes"]].sum(axis=1).tolist() == pytest.approx([1.0] * 20)
     assert found["died"].tolist() == chances[["no", "yes"]].idxmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("classes", "kind"),
+    [
+        ((False, True), "bool"),
+        ((0, 1), "int64"),
+        ((7, 2**70), "object"),
+        ((0.5, 2.5), "float64"),
+        (("0", "1"), None),
+        (("True", "False"), None),
+    ],
+)
+def test_classes_are_what_they_are_in_the_table(classes, kind, table, tmp_path):
+    frame = table.assign(died=[classes[number % 2] for number in table["patient"]])
+    data = from_table(frame, task="classification", target="died", **SAID)
+    before, after = reloaded(data, tmp_path / "p")
+    found, chances = after.predict(frame)["died"], after.predict_proba(frame)
+    assert set(found) <= set(classes)
+    assert kind is None or found.dtype == kind
+    assert found.astype(str).tolist() == chances[list(data.table.outputs)].idxmax(1).tolist()
+    assert found.equals(before.predict(frame)["died"])
+
+
+def test_files_of_numbers_have_classes_of_numbers(table, tmp_path):
+    died = table["patient"] % 2
+    for name, given, kind in [("0", died, "int64"), ("f", died == 1, "bool")]:
+        table.assign(died=given).to_csv(tmp_path / name, index=False)
+        predictor, _ = reloaded(
+            from_table(tmp_path / name, target="died", **SAID), tmp_path / f"{name}.p"
+        )
+        assert predictor.predict(tmp_path / name)["died"].dtype == kind
+
+
+def test_older_files_say_no_kind_and_give_names(table, tmp_path):
+    data = from_table(table.assign(died=table["patient"] % 2), target="died", **SAID)
+    torch.manual_seed(0)
+    rnn = tauflow.GRU(data.card.input_size, 3, return_sequences=False)
+    Predictor.of(tauflow.SequenceModel(rnn, 2), data).save(tmp_path / "p")
+    tensors, facts = read_tensor_file(tmp_path / "p", "predictor", error=ModelFileError, advice="")
+    older = {name: value for name, value in facts["table"].items() if name != "kind"}
+    write_tensor_file(tmp_path / "old", "predictor", tensors, {**facts, "table": older})
+    assert set(tauflow.load_predictor(tmp_path / "old").predict(table)["died"]) <= {"0", "1"}
+    wrong = {**facts, "table": {**older, "kind": "truth values"}}
+    write_tensor_file(tmp_path / "odd", "predictor", tensors, wrong)
+    with pytest.raises(ModelFileError, match="is damaged, or from another version"):
+        tauflow.load_predictor(tmp_path / "odd")
 
 
 def test_values_have_the_units_and_times_of_the_table(loaded, runs, table):

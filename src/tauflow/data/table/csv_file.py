@@ -72,7 +72,7 @@ def read_sheet(
                     return _cells(_line(path, int(rows[row])), delimiter)[header.index(column)]
 
                 typed = dict(zip(header, columns, strict=True))
-                return Sheet(str(path), typed, rows, written=written)
+                return Sheet(str(path), typed, rows, written=written, untyped=True)
         stream.seek(0)
         return _strictly(path, stream.read().removeprefix(_MARK), delimiter)
 
@@ -149,7 +149,8 @@ def _strictly(path: Path, content: bytes, delimiter: str) -> Sheet:
         _check_quotes(path, number, lines[firsts[number - 1] : firsts[number]], header, delimiter)
     cells = [row for _, row in filled[1:]]
     columns = {name: stripped([row[place] for row in cells]) for place, name in enumerate(header)}
-    return Sheet(str(path), columns, np.array([number for number, _ in filled[1:]], np.int64))
+    numbers = np.array([number for number, _ in filled[1:]], np.int64)
+    return Sheet(str(path), columns, numbers, untyped=True)
 
 
 def _rows(path: Path, lines: Sequence[str], delimiter: str) -> tuple[list[list[str]], list[int]]:

@@ -55,6 +55,8 @@ COMMA = ","
 AUTO = "auto"
 DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")
+TEXTS, TRUTHS, WHOLE, NUMBERS = "texts", "truth values", "whole numbers", "numbers"
+"""What the cells of a target may be."""
 GAP_AHEAD = "gap ahead"
 """Name of the input that says how far the row to predict is away."""
 AFTER = "{} +{}"
@@ -375,6 +377,8 @@ class TableInfo:
             median.
         categories: columns of text, each with its categories.
         variables: of a long table.
+        kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
+            ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
     """
 
     task: str
@@ -392,6 +396,7 @@ class TableInfo:
     ahead: float | None = field(default=None, kw_only=True)
     categories: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
+    kind: str = field(default=TEXTS, kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

@@ -42,6 +42,7 @@ class Sheet:
         counting: what to add to the number of a row, so that a reader finds it.
         written: returns what stands in a cell, given by row and column, of a file: 1.50, not 1.5.
         variables: of a long table, which are columns now.
+        untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
     """
 
     where: str
@@ -50,6 +51,7 @@ class Sheet:
     counting: str = ""
     written: Callable[[int, str], str] | None = None
     variables: tuple[str, ...] = ()
+    untyped: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)

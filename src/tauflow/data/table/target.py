@@ -12,7 +12,16 @@ from tauflow.errors import ArgumentError, DataError
 from .coded import Coded, different_in, numbered
 from .frames import Sequences, some
 from .inputs import Inputs
-from .options import CLASSIFICATION, NEXT_STEP, REGRESSION, TableOptions
+from .options import (
+    CLASSIFICATION,
+    NEXT_STEP,
+    NUMBERS,
+    REGRESSION,
+    TEXTS,
+    TRUTHS,
+    WHOLE,
+    TableOptions,
+)
 from .sheet import Bools, Floats, Indices, Sheet, exact_number, truth
 
 FEW = 20
@@ -36,6 +45,7 @@ class Target:
         horizon: rows to predict at once from a window, the last row of which has the targets, those
             of the first row to predict first; 0 for none.
         notes: what a reader must know.
+        kind: what classes are in the table, see :class:`tauflow.data.TableInfo`.
     """
 
     task: str
@@ -49,6 +59,7 @@ class Target:
     ahead_differs: bool = False
     horizon: int = 0
     notes: tuple[str, ...] = ()
+    kind: str = TEXTS
 
     @property
     def is_class(self) -> bool:
@@ -110,10 +121,10 @@ def target_of(
         task, why = REGRESSION, "several targets"
     if task is None:
         kind, count = _kind(sheet, name)
-        whole = kind == "whole numbers" and count <= FEW
-        task = CLASSIFICATION if whole or kind in ("texts", "truth values") else REGRESSION
+        few = kind == WHOLE and count <= FEW
+        task = CLASSIFICATION if few or kind in (TEXTS, TRUTHS) else REGRESSION
         why = f"{name!r} holds {kind}"
-        if kind != "truth values":
+        if kind != TRUTHS:
             why += f", {count} different {'one' if count == 1 else 'ones'}"
     y: NDArray[Any]
     classes: tuple[str, ...] = ()
@@ -144,6 +155,7 @@ def target_of(
         per_step=per_step,
         outputs=classes or names,
         notes=tuple(notes),
+        kind=_kind_of_classes(sheet, name) if classes else TEXTS,
     )
     return _whole_ids(sheet.where, _with_targets(target, sequences, sequences))
 
@@ -174,23 +186,31 @@ def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
         )
     truths = {truth(value) for value in different}
     if None not in truths:
-        return "truth values", len(truths)
+        return TRUTHS, len(truths)
     numbers = {exact_number(value) for value in different}
     if None in numbers:
-        return "texts", len(different)
+        return TEXTS, len(different)
     whole = all(isinstance(number, int) for number in numbers)
-    return "whole numbers" if whole else "numbers", len(numbers)
+    return WHOLE if whole else NUMBERS, len(numbers)
+
+
+def _kind_of_classes(sheet: Sheet, column: str) -> str:
+    """Return what answers are to be: text that reads as numbers stays text, but for that of CSV."""
+    cells = different_in(sheet.columns[column][~sheet.missing(column)])
+    if not sheet.untyped and any(isinstance(cell, str) for cell in cells):
+        return TEXTS
+    return _kind(sheet, column)[0]
 
 
 def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:
     """Return the class of every row, (R,), 0 where there is none, and the names of the classes."""
     kind, _ = _kind(sheet, column)
-    key = truth if kind == "truth values" else exact_number
-    cells = sheet.texts(column) if kind == "texts" else sheet.columns[column]
+    key = truth if kind == TRUTHS else exact_number
+    cells = sheet.texts(column) if kind == TEXTS else sheet.columns[column]
     chosen = cells[rows]
     different: list[Any]
     if isinstance(chosen, Coded):
-        different, codes = chosen.numbered_by(str if kind == "texts" else key)
+        different, codes = chosen.numbered_by(str if kind == TEXTS else key)
     else:
         codes, numbers = numbered(chosen)
         different = [key(number) for number in numbers.tolist()]
@@ -203,7 +223,7 @@ def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[s
     found = np.zeros(len(sheet), np.int64)
     found[rows] = np.argsort(order)[codes]
     names = [different[place] for place in order]
-    return found, tuple(str(bool(name) if kind == "truth values" else name) for name in names)
+    return found, tuple(str(bool(name) if kind == TRUTHS else name) for name in names)
 
 
 def _is_per_step(

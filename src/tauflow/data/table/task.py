@@ -137,6 +137,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         ahead=ahead,
         categories=categories,
         variables=variables,
+        kind=target.kind,
     )
     notes = (
         *target.notes,
