@@ -27,7 +27,14 @@ from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
 from .rows import Floats, Rows
-from .targets import Task, checked_weight, parts_of, per_sequence, validation_of
+from .targets import (
+    Task,
+    checked_weight,
+    in_order_of_ids,
+    parts_of,
+    per_sequence,
+    validation_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -126,7 +133,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I); or a data frame with
                 one row per sample, of pandas, Polars or Arrow, with ``id``. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
-                or the name of their column.
+                or the name of their column. One per id is a Series of pandas whose index holds the
+                ids, in any order, or else in the order in which ids first occur.
             sample_weight: (B,), how much a sequence counts; with 0 it is left out. Of a data frame
                 also one per row, as for y.
             validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of what
@@ -139,9 +147,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self._check_kinds()
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
-        if rows.order is not None and sample_weight is not None:
-            sample_weight = per_sequence("sample_weight", np.asarray(sample_weight), rows)
-        weight = checked_weight(sample_weight, len(rows))
+        weight = self._weight(sample_weight, X, rows, given)
         if weight is not None and not weight.all():
             counted = np.flatnonzero(weight)
             rows, y, weight = rows.chosen(counted), y[counted], weight[counted]
@@ -198,12 +204,13 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             X: as for :meth:`fit`.
             y: true targets.
-            sample_weight: how much each sequence counts.
+            sample_weight: how much each sequence counts, as for :meth:`fit`.
             {given}
         """
         check_is_fitted(self)
-        _, true = self._read(X, y, given, reset=False)
-        return self._score(true, self.predict(X, **given), sample_weight)
+        rows, true = self._read(X, y, given, reset=False)
+        weight = self._weight(sample_weight, X, rows, given)
+        return self._score(true, self.predict(X, **given), weight)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
@@ -272,7 +279,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if not isinstance(y, str):
             rows = self._rows(X, given, reset=reset)
-            array = np.asarray(y)
+            array = in_order_of_ids("y", y, rows, X, self._id(given))
             name = getattr(y, "name", None)
             if reset and name is not None and name in (rows.names or ()):
                 raise DataError(
@@ -288,6 +295,17 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         sheet = sheet_of(X)
         column = np.asarray(sheet.columns[sheet.check_name(y, "target")])
         return rows, per_sequence("y", column, rows)
+
+    def _weight(self, weight: Any, X: Any, rows: Rows, given: "Given") -> Floats | None:
+        """Return the weights of sequences, (B,), ``None`` if they all count alike."""
+        if rows.order is not None and np.ndim(weight):
+            weight = in_order_of_ids("sample_weight", weight, rows, X, self._id(given))
+            weight = per_sequence("sample_weight", weight, rows)
+        return checked_weight(weight, len(rows))
+
+    def _id(self, given: "Given") -> str | None:
+        """Return the column of the ids of a table."""
+        return given.get("id") or self._columns[0]
 
     def _rows(self, X: Any, given: "Given", *, reset: bool, besides: Sequence[str] = ()) -> Rows:
         return read_rows(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -194,7 +195,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
             return rows
         if ahead is None:
             ahead = self._typical * np.arange(1, self.horizon + 1)
-        further = in_seconds(np.asarray(ahead))
+        further = in_seconds(_numbers_or_durations(ahead))
         try:
             further = np.broadcast_to(further, (len(rows), self.horizon))
         except ValueError as error:
@@ -205,3 +206,16 @@ class SequenceForecaster(AbstractSequenceEstimator):
         if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
             raise TimeError("ahead must be above 0 and increase from forecast to forecast.")
         return replace(rows, ahead=times_after(rows, further))
+
+
+def _numbers_or_durations(ahead: Any) -> NDArray[Any]:
+    """Return times ahead as an array; lists of durations, of which NumPy makes objects, too."""
+    array = np.asarray(ahead)
+    if array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array.ravel()):
+        array = array.astype("timedelta64[us]")
+    if array.dtype.kind not in "iufm":
+        raise TimeError(
+            f"ahead holds {array.dtype}, expected numbers in the unit of the times, or durations "
+            "such as numpy.timedelta64 or pandas.Timedelta."
+        )
+    return array

@@ -10,6 +10,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_array
 
 from tauflow.checks import within
+from tauflow.data.table.frames import some
+from tauflow.data.table.sheet import is_missing
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
 from .given import NAMES
@@ -57,8 +59,42 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     if (weight < 0).any():
         raise DataError(f"sample_weight is negative at {int(np.argmax(weight < 0))}.")
     if not weight.any():
-        raise DataError("every sample_weight is zero: nothing is left to learn from.")
+        raise DataError("every sample_weight is zero: no sequence counts. Give one a weight.")
     return weight
+
+
+def in_order_of_ids(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> NDArray[Any]:
+    """Return targets, or weights, as an array; one per id in the order in which ids first occur.
+
+    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
+
+    Args:
+        name: for messages.
+        given: one per id or row, of any library.
+        rows: of the table; for arrays, whose sequences have no ids, nothing is looked up.
+        X: the table.
+        id: its column of the ids.
+
+    Raises:
+        DataError: the index of one per id holds something else, and does not count them.
+    """
+    if rows.order is None or not hasattr(given, "iloc") or len(given) != len(rows):
+        return np.asarray(given)
+    index, of_rows = given.index, len(rows) == len(rows.values)
+    if of_rows and index.name != id and index.equals(getattr(X, "index", None)):
+        return np.asarray(given)
+    ids = np.asarray(X[id])[rows.order[rows.starts]]
+    if index.is_unique and index.nlevels == 1:
+        places = index.get_indexer(ids)
+        if (places >= 0).all():
+            return np.asarray(given.iloc[places])
+    if not of_rows and not np.array_equal(index, np.arange(len(index))):
+        raise DataError(
+            f"{name} has one entry per id, and its index holds {some(list(map(str, index)))}, "
+            f"expected the ids of {id!r}, {some(list(map(str, ids)))}. Set them as its index, or "
+            "give an array in the order in which ids first occur."
+        )
+    return np.asarray(given)
 
 
 def per_sequence(name: str, y: NDArray[Any], rows: Rows) -> NDArray[Any]:
@@ -66,8 +102,10 @@ def per_sequence(name: str, y: NDArray[Any], rows: Rows) -> NDArray[Any]:
 
     Raises:
         ShapeError: there are neither as many as sequences nor as rows.
-        DataError: a sequence has several.
+        DataError: a sequence of a table has several, or none.
     """
+    if rows.order is not None and len(y) in (len(rows), len(rows.values)):
+        _refuse_absent(name, y, rows)
     if len(y) == len(rows):
         return y
     if rows.order is None or len(y) != len(rows.values):
@@ -85,6 +123,23 @@ def per_sequence(name: str, y: NDArray[Any], rows: Rows) -> NDArray[Any]:
             f"{y[row]}, another than in the first row of its id."
         )
     return firsts
+
+
+def _refuse_absent(name: str, y: NDArray[Any], rows: Rows) -> None:
+    """Raise :class:`DataError` if a sequence, or a row of a table, has no target or weight."""
+    assert rows.order is not None
+    if y.dtype.kind == "O":
+        cells = [not isinstance(cell, str) and is_missing(cell) for cell in y.ravel().tolist()]
+        absent = np.array(cells, np.bool_).reshape(y.shape)
+    else:
+        absent = y != y  # of NaN and NaT alone
+    if absent.any():
+        place = int(np.argwhere(absent)[0][0])
+        row = place if len(y) == len(rows.values) else int(rows.order[rows.starts[place]])
+        raise DataError(
+            f"{name} has no value for the id of row {row} (counted from 0) of X. Fill it in, or "
+            f"remove all rows of that id from X and {name}."
+        )
 
 
 def parts_of(

@@ -277,6 +277,15 @@ def test_tables_that_do_not_fit_are_refused():
         classifier.fit(frame, frame["y"], id="who", time="at")
     with pytest.raises(DataError, match="y has two values for one sequence: that of row 1"):
         classifier.fit(frame, [0, 1, 1, 1], id="who", time="at")
+    absent = frame["y"].astype("Int64").where(frame["who"] > 0)
+    for y in (absent, absent.astype("boolean"), absent.astype("float"), [None, None, 1, 1]):
+        with pytest.raises(DataError, match=r"y has no value for the id of row 0 .* remove all"):
+            classifier.fit(frame[["who", "at", "a"]], y, id="who", time="at")
+    of_ids = absent.groupby(frame["who"]).first()[::-1]
+    with pytest.raises(DataError, match=r"y has no value for the id of row 0 "):
+        classifier.fit(frame[["who", "at", "a"]], of_ids, id="who", time="at")
+    with pytest.raises(DataError, match=r"sample_weight has no value for the id of row 2 "):
+        classifier.fit(frame, "y", [1, 1, np.nan, np.nan], id="who", time="at")
     with pytest.raises(UnknownNameError, match=r"no column 'whom'.*Did you mean 'who'"):
         classifier.fit(frame, "y", id="whom")
     with pytest.raises(DataError, match="the table has no features"):
@@ -290,6 +299,15 @@ def test_tables_that_do_not_fit_are_refused():
         classifier.predict(frame.iloc[[1, 0, 2, 3]])
     with pytest.raises(UnknownNameError, match="has no column 'a'"):
         classifier.predict(frame.drop(columns="a"))
+
+
+def test_one_weight_is_that_of_every_sequence():
+    frame = pd.DataFrame({"who": [0, 0, 1, 1], "a": [0.0, 1, 2, 3], "y": [0, 0, 1, 1]})
+    plain, weighted = SequenceClassifier(**SMALL), SequenceClassifier(**SMALL)
+    plain.fit(frame, "y", id="who")
+    weighted.fit(frame, "y", sample_weight=2.0, id="who")
+    np.testing.assert_allclose(weighted.predict_proba(frame), plain.predict_proba(frame), atol=1e-6)
+    assert weighted.score(frame, "y", sample_weight=2.0) == plain.score(frame, "y")
 
 
 def test_padding_says_nothing_of_the_scale():

@@ -107,6 +107,18 @@ def test_what_cannot_be_forecast_is_refused(changes, error, match):
         SequenceForecaster(**{**SMALL, **changes}).fit(X, t=t)
 
 
+def test_times_ahead_of_dates_may_be_durations_of_any_kind():
+    X, t, *_ = sequences(4)
+    dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
+    fitted = SequenceForecaster(**SMALL, horizon=2).fit(X, t=dates)
+    expected = fitted.predict(X, t=dates, ahead=[3600.0, 7200.0])
+    durations = [pd.Timedelta("1h"), pd.Timedelta("2h")]
+    for ahead in (durations, [durations] * 4, [one.to_pytimedelta() for one in durations]):
+        np.testing.assert_array_equal(fitted.predict(X, t=dates, ahead=ahead), expected)
+    found = fitted.predict(X, t=dates, ahead=pd.TimedeltaIndex(durations))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_times_ahead_are_checked():
     X, t, *_ = sequences(4)
     named = pd.DataFrame({"who": [0, 0, 1, 1], "a": [1, 2, 3, 4], "b": [0, 1, 0, 1]})
@@ -122,6 +134,8 @@ def test_times_ahead_are_checked():
         fitted.predict(X, t=t, ahead=[1, 2, 3])
     with pytest.raises(TimeError, match="above 0 and increase"):
         fitted.predict(X, t=t, ahead=[2, 1])
+    with pytest.raises(TimeError, match=r"ahead holds object, expected numbers .* or durations"):
+        fitted.predict(X, t=t, ahead=[1, pd.Timedelta("1h")])
     with pytest.raises(DataError, match="nothing to score"):
         fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
     with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):

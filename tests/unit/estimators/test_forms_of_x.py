@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from irregular_samples import SMALL, padded, sequences
 
-from tauflow.errors import TimeError
+from tauflow.errors import DataError, TimeError
 from tauflow.estimators import SequenceClassifier, SequenceRegressor
 
 MODELS = ["cfc", "gru-d"]
@@ -83,6 +83,46 @@ def test_a_table_is_the_list_of_its_ids(kind):
     of_rows = weight[table["who"].str[1:].astype(int)]
     weighted = estimator.fit(table, "target", of_rows, id="who", time="at")
     np.testing.assert_allclose(weighted.predict_proba(table), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "text", "categories"])
+def test_an_index_of_ids_says_whose_targets_and_weights_are(kind):
+    X, t, y, number = sequences()
+    who = np.random.default_rng(0).permutation(1000)[: len(X)]
+    table = frame(X, t, y).assign(who=np.repeat(who, [len(x) for x in X]))
+    if kind != "numbers":
+        table["who"] = table["who"].astype(str)
+    if kind == "categories":
+        table["who"] = table["who"].astype("category")
+    features, of_rows = table.drop(columns="target"), table["target"]
+    said = {"id": "who", "time": "at"}
+    weight = pd.Series(np.repeat(number**2, [len(x) for x in X]))
+    estimator = SequenceClassifier(**SMALL)
+    expected = estimator.fit(features, of_rows, weight, **said).predict_proba(features)
+    of_ids = of_rows.groupby(table["who"], observed=True).first()
+    weights = weight.groupby(table["who"], observed=True).first()
+    assert of_ids.tolist() != y.tolist()
+    fitted = estimator.fit(features, of_ids, weights, **said)
+    np.testing.assert_array_equal(fitted.predict_proba(features), expected)
+    score = fitted.score(features, of_rows, weight)
+    assert fitted.score(features, of_ids, weights) == pytest.approx(score)
+    right = fitted.predict(features) == y
+    assert score == pytest.approx(np.average(right, weights=number**2))
+    for by_place in (y, pd.Series(y)):
+        fitted = estimator.fit(features, by_place, number**2, **said)
+        np.testing.assert_array_equal(fitted.predict_proba(features), expected)
+    with pytest.raises(DataError, match=r"y has one entry per id, and its index holds 1, 2, 3 and"):
+        estimator.fit(features, pd.Series(y, index=np.arange(len(y)) + 1), **said)
+
+
+def test_tables_of_one_row_per_id_are_matched_by_row_or_id():
+    frame = pd.DataFrame({"who": [3, 1, 2, 0], "a": [3.0, -1.0, 2.0, -2.0]})
+    y = (frame["a"] > 0).rename("positive")
+    estimator = SequenceClassifier(**{**SMALL, "epochs": 60})
+    for one in (y, y.set_axis(frame["who"]).sort_index(), y.tolist()):
+        assert estimator.fit(frame, one, id="who").predict(frame).tolist() == y.tolist()
+    part = frame.iloc[::-1]
+    assert estimator.fit(part, y.iloc[::-1], id="who").predict(frame).tolist() == y.tolist()
 
 
 def test_dates_count_in_seconds_in_tables_and_arrays():
