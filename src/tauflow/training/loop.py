@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, check_numbers
 from .curriculum import steps_of_epoch
 from .long_gaps import long_gap_words, warn_of_unit
 from .metrics import evaluate_all
+from .model_options import model_options
 from .preconditions import (
     AUTO,
     Measures,
@@ -153,7 +154,7 @@ def train(
     if run_dir is not None:
         facts |= {"ranks": ranks.world} if ranks.several else {}
         if ranks.writes:
-            facts["fingerprint"] = fingerprint(model, splits)
+            facts |= {"fingerprint": fingerprint(model, splits), "model": model_options(model)}
         directory = RunDirectory(Path(run_dir), facts)
     selection = Selection(measures.criterion, recipe)
     with ExitStack() as stack:

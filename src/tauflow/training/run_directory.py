@@ -21,6 +21,7 @@ from .recipe import AT_LENGTH, Recipe
 
 EPOCHS = "recipe.epochs"
 EVALUATION = "recipe.eval_batch_size"
+MODEL = "model."
 _PATIENCE = 5.0  # seconds
 _ADVICE = (
     "Two trainings in one directory would mix their files: wait until that one ends, or stop it "
@@ -146,6 +147,9 @@ class RunDirectory:
         defaults = _flat({"recipe": Recipe().to_dict()})
         for key in (now.keys() & defaults.keys()) - flat_found.keys():
             flat_found[key] = defaults[key]  # the option is younger than the run
+        for key in now.keys() - flat_found.keys():
+            if key.startswith(MODEL):  # so is this one, or the run is older than their record
+                flat_found[key] = now[key]
         epochs = flat_found.get(EPOCHS)
         allowed = [EVALUATION] if EVALUATION in now else []
         fixed = now.get("recipe.schedule") in AT_LENGTH
@@ -183,7 +187,8 @@ def fingerprint(
 ) -> dict[str, str | None]:
     """Return digests of a model's structure and of the data: a run resumes with the same ones.
 
-    The model's values are left out, as resuming replaces them.
+    The model's values are left out, as resuming replaces them. What its parameters do not show is
+    in :func:`~tauflow.training.model_options.model_options`.
     """
     shapes = [f"{k}:{v.dtype}:{tuple(v.shape)}" for k, v in model.state_dict().items()]
     # The optimiser knows its moments by place among the parameters that are trained.

@@ -1,16 +1,20 @@
+import copy
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_training_task import tiny_model, tiny_splits
 
+import tauflow
 from tauflow.errors import CheckpointError
 from tauflow.lock import LOCK_FILE
 from tauflow.training import Recipe, checkpoint, read_checkpoint, train
+from tauflow.training.model_options import model_options
 
 RECIPE = Recipe(lr=1.0, epochs=3, batch_size=8)  # so large that the best epoch is not the last
 
@@ -166,6 +170,62 @@ def test_resuming_another_run_says_what_differs(tmp_path, changes, message):
     fit(tmp_path)
     with pytest.raises(CheckpointError, match=f"holds another run: {message}"):
         fit(tmp_path, **changes)
+
+
+def flow_model(**options):
+    torch.manual_seed(0)
+    return tauflow.SequenceModel(tauflow.GNODE(2, 3, units=4, **options), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 2.0}, r"model\.rnn\.cells\.0\.tau was 1\.0, is 2\.0"),
+        ({"solver": "rk4"}, r"model\.rnn\.cells\.0\.solver was 'euler', is 'rk4'"),
+        ({"activation": torch.sin}, r"model\.rnn\.cells\.0\.activation was None, is 'sin'"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_dynamics(tmp_path, options, message):
+    fit(tmp_path, model=flow_model())
+    with pytest.raises(CheckpointError, match=message):
+        fit(tmp_path, model=flow_model(**options))
+
+
+def test_a_run_may_go_on_with_other_loops(tmp_path):
+    first = fit(tmp_path, model=flow_model())
+    assert fit(tmp_path, model=flow_model(backend="reference", checkpoint_every=4)) == first
+
+
+def test_a_run_from_before_options_were_kept_goes_on(tmp_path):
+    first = fit(tmp_path, model=flow_model())
+    described = json.loads((tmp_path / "run.json").read_bytes())
+    assert described["model"]["class"] == "SequenceModel"
+    del described["model"]
+    (tmp_path / "run.json").write_text(json.dumps(described), encoding="utf-8")
+    assert fit(tmp_path, model=flow_model()) == first
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.zeros(3), torch.ones(3)),
+        (np.zeros(3), np.ones(3)),
+        ([1.0, 2.0], [1.0, 3.0]),
+        ({"a": 1}, {"a": 2}),
+        (float("nan"), 0.0),
+        (torch.tanh, torch.relu),
+        (tauflow.AutoNCP(8, 2, seed=1), tauflow.AutoNCP(8, 2, seed=2)),
+    ],
+)
+def test_options_of_any_kind_are_told_apart(one, other):
+    def told(option):
+        part = torch.nn.Identity()
+        part.options = {"option": option}
+        return json.loads(json.dumps(model_options(part)))
+
+    assert told(one) == told(copy.deepcopy(one))
+    assert told(one) != told(other)
+    assert told(one)["class"] == "Identity"
 
 
 @pytest.mark.parametrize(
