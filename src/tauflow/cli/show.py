@@ -57,7 +57,7 @@ def show(what: str, *, epochs: int | None, places: Places) -> None:
 def _show_run(directory: Path) -> None:
     record = directory / RECORD_FILE
     if not record.is_file():
-        _show_unfinished(directory)
+        _show_without_record(directory)
         return
     try:
         found = RunRecord.from_json(record.read_text(encoding="utf-8", errors="replace"))
@@ -67,34 +67,59 @@ def _show_run(directory: Path) -> None:
             "--resume."
         ) from error
     print_record(found)
-    rows = [
-        [str(row["epoch"]), *(_number(row.get(k)) for k in ("train_loss", "valid", "test"))]
-        for row in _thinned(found.history)
-    ]
-    print_table(("epoch", "training loss", "validation", "test"), rows, numbers=range(4))
+    _print_epochs(found.history)
     say(f"Run:    {directory}")
     report = directory / REPORT_FILE
     if report.is_file():
         say(f"Report: {report.resolve()}")
 
 
-def _show_unfinished(directory: Path) -> None:
-    """Say how far a run came that was stopped or still runs."""
-    log = directory / "log.jsonl"
-    lines = log.read_bytes().splitlines() if log.is_file() else []
-    file = directory / "run.json"
+def _show_without_record(directory: Path) -> None:
+    """Say how far a run came that was stopped or still runs, or that no command began.
+
+    Only commands leave a record of a finished run; ``tauflow.train`` leaves its log.
+    """
+    file, history = directory / "run.json", _logged(directory / "log.jsonl")
     try:
         planned = int(read_json(file.read_bytes())["recipe"]["epochs"])
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
             f"{file} is damaged. Restore it from a copy, or delete {directory} and train anew."
         ) from error
-    say(f"{directory} is not finished: {len(lines)} of {planned} epochs.")
     trouble = directory / "error.txt"
+    if len(history) >= planned and not trouble.is_file():
+        say(f"{directory} has trained all of its {planned} epochs:")
+        _print_epochs(history)
+        say("A command that was stopped at its end has still to be given again, for its record.")
+        return
+    say(f"{directory} is not finished: {len(history)} of {planned} epochs.")
     if trouble.is_file():
         told = trouble.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         say(f"It failed: {told[-1] if told else 'without a word'}")
     say("Give its command again to continue; 'tauflow run' needs --resume for that.")
+
+
+def _logged(log: Path) -> list[Epoch]:
+    """Return the epochs of a log, up to a line that is being written."""
+    history: list[Epoch] = []
+    lines = log.read_bytes().splitlines() if log.is_file() else []
+    for line in lines:
+        try:
+            row = read_json(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict) or "epoch" not in row:
+            break
+        history.append(row)
+    return history
+
+
+def _print_epochs(history: Sequence[Epoch]) -> None:
+    rows = [
+        [str(row["epoch"]), *(_number(row.get(k)) for k in ("train_loss", "valid", "test"))]
+        for row in _thinned(history)
+    ]
+    print_table(("epoch", "training loss", "validation", "test"), rows, numbers=range(4))
 
 
 def _thinned(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:

@@ -1,6 +1,7 @@
 """Whether the gaps of data suit a model, and whether they explain that it is not finite."""
 
 import math
+import statistics
 import warnings
 
 from torch import nn
@@ -47,6 +48,7 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
     """Warn if a model reads gaps, and those of the data are far from its time constants.
 
     The median of the gaps above 0 is looked at, of as many sequences as fit into memory at ease.
+    Time constants begin around 1, or around the ``tau`` that cells were built with.
     """
     if data.dt is None or not any(getattr(part, "uses_dt", False) for part in model.modules()):
         return
@@ -55,15 +57,23 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
     gaps = piece.dt if piece.mask is None else piece.dt[piece.mask]
     gaps = gaps[gaps > 0]
     median = float(gaps.median()) if gaps.numel() else 1.0
-    if SHORT_GAP <= median <= LONG_GAP:
+    constant = _time_constant(model)
+    if SHORT_GAP <= median / constant <= LONG_GAP:
         return
     warnings.warn(
-        f"the median gap of the training data is {median:.4g}, and the time constants of models "
-        f"begin around 1, so that little may be learned. Divide dt by {median:.4g}, of all parts; "
-        "of tables time_unit='auto' does so. What this means: docs/time.md",
+        f"the median gap of the training data is {median:.4g}, and the time constants of this "
+        f"model begin around {constant:.4g}, so that little may be learned. Divide dt by "
+        f"{median / constant:.4g}, of all parts; of tables time_unit='auto' makes the median 1. "
+        "What this means: docs/time.md",
         TimeUnitWarning,
         stacklevel=stacklevel + 1,
     )
+
+
+def _time_constant(model: nn.Module) -> float:
+    """Return the median of the constants that parts of a model have as ``tau``, or else 1."""
+    given = [getattr(part, "tau", None) for part in model.modules()]
+    return statistics.median([tau for tau in given if isinstance(tau, float | int)] or [1.0])
 
 
 def longest_gap(data: SequenceBatch) -> tuple[float, int, int]:

@@ -2,6 +2,7 @@ import logging
 import re
 
 import pytest
+import torch
 
 import tauflow
 from tauflow.cli.group import how_to_continue
@@ -46,9 +47,20 @@ def test_a_killed_run_is_shown_as_such(call, tmp_path):
     output = call("run", "pendulum", *TINY_RUN).output
     run = tmp_path / re.search(r"^Run: +(.*)$", output, re.MULTILINE)[1]
     (run / "record.json").unlink()
+    (run / "log.jsonl").write_text('{"epoch": 1, "trai')  # torn
     shown = call("show", run).output
-    assert "is not finished: 1 of 1 epochs" in shown
+    assert "is not finished: 0 of 1 epochs" in shown
     assert "--resume" in shown
+
+
+def test_a_run_of_the_function_is_shown_as_finished(call, tmp_path):
+    data = tauflow.SequenceBatch(torch.randn(8, 5, 2), torch.randn(8, 5, 1))
+    model = tauflow.SequenceModel(tauflow.GRU(2, 3), 1)
+    recipe = tauflow.Recipe(epochs=2, batch_size=4, select="last")
+    tauflow.train(model, train=data, recipe=recipe, run_dir=tmp_path / "mine", progress=False)
+    shown = call("show", tmp_path / "mine").output
+    assert "has trained all of its 2 epochs" in shown
+    assert "training loss" in shown
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import tauflow
 from tauflow.errors import TimeUnitWarning
 
 
-def trained(gap, rnn=tauflow.CfC):
+def trained(gap, rnn=tauflow.CfC, **options):
     torch.manual_seed(0)
     dt = torch.full((4, 6), gap)
     dt[:, 0] = 0.0
     batch = tauflow.SequenceBatch(torch.randn(4, 6, 2), torch.randn(4, 6, 1), dt=dt)
-    model = tauflow.SequenceModel(rnn(2, 3, backend="reference"), 1)
+    model = tauflow.SequenceModel(rnn(2, 3, backend="reference", **options), 1)
     recipe = tauflow.Recipe(epochs=1, batch_size=4, select="last")
     parts = {"train": batch, "valid": None, "test": None}
     tauflow.train(model, **parts, loss="mse", metric="mse", recipe=recipe, seed=0)
@@ -32,6 +32,14 @@ def test_gaps_near_the_time_constants_are_fine(gap):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(gap)
+
+
+def test_time_constants_may_be_given():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(0.005, rnn=tauflow.GNODE, tau=0.01)
+    with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500"):
+        trained(5.0, rnn=tauflow.GNODE, tau=0.01, solver="tsit5")
 
 
 def test_models_that_read_no_gaps_are_not_concerned():
