@@ -7,6 +7,7 @@ import torch
 from own_tables import NAN, by_id, changed, unpadded, visits, write
 
 from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.data.table.options import TEXTS, TRUTHS, WHOLE
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.predict import Predictor
 
@@ -87,6 +88,62 @@ def test_rows_of_one_time_in_a_wide_table():
     backwards = visits(hours=[1.0, 1.0, 0.5] * 12)
     with pytest.raises(TimeError, match="time runs backwards"):
         from_table(backwards, duplicates="mean", **SAID)
+
+
+TWICE = {"id": "p", "time": "h", "target": "stage", "features": ["v"], "duplicates": "mean"}
+
+
+def twice(stages, **more):
+    """Return 30 ids of four rows, of which the second and the third have one time."""
+    return {"p": np.repeat(np.arange(30), 4), "h": [0, 1, 1, 2] * 30, "v": [0.1] * 120} | {
+        "stage": stages,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("classes", "kind"), [((0, 1), WHOLE), ((False, True), TRUTHS), (("a", "b"), TEXTS)]
+)
+def test_duplicates_that_agree_stay_as_they_are(classes, kind):
+    stages = [classes[row % 8 > 3] for row in range(120)]
+    for stage in (stages, [None, *stages[1:]]):
+        for how in ("mean", "last"):
+            data = from_table(twice(stage), **{**TWICE, "duplicates": how})
+            assert data.table.task == "classification"
+            assert data.table.outputs == tuple(map(str, classes))
+            assert data.table.kind == kind
+
+
+@pytest.mark.parametrize(
+    "stages", [[0, 0, 2, 1], [0, 0, 1, 1], [True, True, False, True], [*"aaba"]]
+)
+def test_duplicates_of_classes_have_no_mean(stages):
+    table = twice(stages * 30)
+    with pytest.raises(
+        DataError, match=r"row 2 .* column 'stage' .* at the time of row 1 of p '0'"
+    ):
+        from_table(table, **TWICE)
+    last = from_table(table, **{**TWICE, "duplicates": "last"})
+    assert last.table.outputs == tuple(map(str, sorted(set(stages))))
+    if stages[0] == 0:
+        mean = from_table(table, task="regression", **TWICE)
+        found = mean.table.unscale(mean.train.y.double())[0].flatten().tolist()
+        assert found == pytest.approx([0, stages[2] / 2, 1], abs=1e-6)
+    agreed = from_table(twice([stages[0], *[stages[2]] * 3] * 30), **TWICE)
+    assert len(sequences_like(agreed, table)[0]) == 30  # of a new table no targets are read
+
+
+@pytest.mark.parametrize("how", ["mean", "last"])
+def test_duplicates_of_groups_and_parts_must_agree(how):
+    said = {**TWICE, "duplicates": how}
+    stages = np.repeat(np.arange(30) % 2, 4)
+    with pytest.raises(
+        DataError, match=r"'ward' is another value .* of p '0'. Correct one of them"
+    ):
+        from_table(twice(stages, ward=[1, 1, 2, 1] * 30), group="ward", **said)
+    parts = ["train", "train", "test", "train"] * 30
+    with pytest.raises(DataError, match="column 'part' is another value of"):
+        from_table(twice(stages, part=parts), split_column="part", **said)
 
 
 @pytest.mark.parametrize(

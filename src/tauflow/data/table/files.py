@@ -37,6 +37,7 @@ def read_table(
     *,
     delimiter: str | None = None,
     variables: Sequence[str] | None = None,
+    learning: bool = True,
 ) -> Sheet:
     """Return the cells of a table, tidied: see :func:`tauflow.data.table.tidy.tidied`.
 
@@ -46,6 +47,7 @@ def read_table(
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options.
         variables: of a long table those that an earlier one had.
+        learning: whether targets, groups and parts are read, too.
 
     Raises:
         ArgumentError: a delimiter is given for what has none.
@@ -61,7 +63,7 @@ def read_table(
         sheet = read_sheet(Path(table), delimiter or options.delimiter, names, options.decimal)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
-    return tidied(sheet, options, variables)
+    return tidied(sheet, options, variables, learning=learning)
 
 
 def _read_parquet(path: Path) -> Sheet:

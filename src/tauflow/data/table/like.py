@@ -138,7 +138,8 @@ def table_like(
         delimiter: between the cells of a file.
     """
     options, features = info.options, tuple(info.options.features or ())
-    sheet = read_table(table, options, delimiter=delimiter, variables=info.variables or None)
+    variables = info.variables or None
+    sheet = read_table(table, options, delimiter=delimiter, variables=variables, learning=False)
     if options.id is not None:
         sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)

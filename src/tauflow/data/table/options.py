@@ -114,7 +114,8 @@ class TableOptions:
         static: columns, or variables of a long table, with one value per id, such as the age. It is
             given to every step, even if only one row holds it, and is not predicted.
         duplicates: what becomes of several rows of one id and time: ``"error"``; ``"mean"`` of
-            their numbers, and the last text; or the ``"last"`` ones.
+            their numbers, and the last text, where classes to predict must agree; or the
+            ``"last"`` ones. Groups and parts must agree in any case.
         time_format: of times that are text, as ``strptime`` of Python takes it: ``%d.%m.%Y %H:%M``.
         window: rows of a sequence to learn from; longer ones are cut into windows, of which none
             reaches into another part. By default sequences are whole.

@@ -106,26 +106,13 @@ def target_of(
         DataError: the target has no value, only one class, or in a regression something else than
             finite numbers; nothing can be predicted; an id has some of its targets only.
     """
-    names, task, why = options.targets, options.task, "as asked for"
-    if not names and task not in (None, NEXT_STEP):
-        raise ArgumentError(f"task={task!r} needs a target. Name its column.")
+    names = options.targets
+    if not names and options.task not in (None, NEXT_STEP):
+        raise ArgumentError(f"task={options.task!r} needs a target. Name its column.")
     if options.is_forecast:
         return _next_rows(options, inputs, sequences)
     name = names[0]
-    if len(names) > 1:
-        if task == CLASSIFICATION:
-            raise ArgumentError(
-                f"several targets, {', '.join(names)}, are for a regression. Name a single column "
-                "of classes."
-            )
-        task, why = REGRESSION, "several targets"
-    if task is None:
-        kind, count = _kind(sheet, name)
-        few = kind == WHOLE and count <= FEW
-        task = CLASSIFICATION if few or kind in (TEXTS, TRUTHS) else REGRESSION
-        why = f"{name!r} holds {kind}"
-        if kind != TRUTHS:
-            why += f", {count} different {'one' if count == 1 else 'ones'}"
+    task, why = task_of(sheet, options)
     y: NDArray[Any]
     classes: tuple[str, ...] = ()
     if task == REGRESSION:
@@ -158,6 +145,31 @@ def target_of(
         kind=_kind_of_classes(sheet, name) if classes else TEXTS,
     )
     return _whole_ids(sheet.where, _with_targets(target, sequences, sequences))
+
+
+def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
+    """Return what task the targets are of, which are no forecast's, and why.
+
+    Raises:
+        ArgumentError: several targets are to be classes.
+        DataError: there is no value of the target, or it holds dates.
+    """
+    names, task = options.targets, options.task
+    if len(names) > 1:
+        if task == CLASSIFICATION:
+            raise ArgumentError(
+                f"several targets, {', '.join(names)}, are for a regression. Name a single column "
+                "of classes."
+            )
+        return REGRESSION, "several targets"
+    if task is not None:
+        return task, "as asked for"
+    kind, count = _kind(sheet, names[0])
+    few = kind == WHOLE and count <= FEW
+    why = f"{names[0]!r} holds {kind}"
+    if kind != TRUTHS:
+        why += f", {count} different {'one' if count == 1 else 'ones'}"
+    return CLASSIFICATION if few or kind in (TEXTS, TRUTHS) else REGRESSION, why
 
 
 def _whole_ids(where: str, target: Target) -> Target:

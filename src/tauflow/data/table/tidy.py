@@ -1,7 +1,7 @@
 """A table as users have it, made one with a row for each time of each id."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -13,20 +13,28 @@ from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .coded import Coded, Column, alike
 from .frames import ids_of, some
-from .options import DUPLICATES, TableOptions
+from .options import CLASSIFICATION, DUPLICATES, TableOptions
 from .sheet import SHOWN, Indices, Sheet, as_number
+from .target import task_of
 from .times import read_times
 
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
-def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None = None) -> Sheet:
+def tidied(
+    sheet: Sheet,
+    options: TableOptions,
+    variables: Sequence[str] | None = None,
+    *,
+    learning: bool = True,
+) -> Sheet:
     """Return the table with decimal points, dates, and one row for each time of each id.
 
     Args:
         sheet: the table as it is.
         options: what the user says of it.
         variables: of a long table those that an earlier one had: each is a column, and no other is.
+        learning: whether targets, groups and parts are read, too.
 
     Raises:
         ArgumentError, UnknownNameError: columns are not there, or have two roles.
@@ -40,7 +48,7 @@ def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None 
     if options.long is not None:
         sheet = _wide(sheet, options, variables)
     elif options.duplicates != DUPLICATES[0]:
-        sheet = _merged(sheet, options)
+        sheet = _merged(sheet, options, _names(sheet, options) if learning else ())
     for column in options.static or ():
         sheet = _spread(sheet, sheet.check_name(column, "static"), options)
     return sheet
@@ -163,8 +171,28 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
     return replace(kept.sheet_of(columns), variables=tuple(known or found))
 
 
-def _merged(sheet: Sheet, options: TableOptions) -> Sheet:
-    """Return the table with one row for each time of each id, in the order of the table."""
+def _names(sheet: Sheet, options: TableOptions) -> list[str]:
+    """Return the columns of which no two values have a mean: groups, parts, and classes."""
+    given = {"group": options.group, "part": options.split_column}
+    names = [sheet.check_name(column, role) for role, column in given.items() if column]
+    if options.targets and not options.is_forecast and options.duplicates == "mean":
+        for column in options.targets:
+            sheet.check_name(column, "target")
+        names += options.targets if task_of(sheet, options)[0] == CLASSIFICATION else ()
+    return names
+
+
+def _merged(sheet: Sheet, options: TableOptions, names: Collection[str]) -> Sheet:
+    """Return the table with one row for each time of each id, in the order of the table.
+
+    Args:
+        sheet: the table.
+        options: what the user says of it.
+        names: columns that hold the same in all rows of one time.
+
+    Raises:
+        DataError: one of these does not.
+    """
     firsts, whose = _times_of_ids(sheet, options)
     if len(firsts) == len(sheet):
         return sheet
@@ -172,7 +200,7 @@ def _merged(sheet: Sheet, options: TableOptions) -> Sheet:
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
     kept = _Cells(sheet, place[whose], firsts[order], options)
-    return kept.sheet_of({one: kept.merged(one, strict=True) for one in sheet.columns})
+    return kept.sheet_of({one: kept.merged(one, strict=one not in names) for one in sheet.columns})
 
 
 class _Cells:
@@ -212,13 +240,19 @@ class _Cells:
         if column in (self.options.id, self.options.time):
             return values[self.firsts]
         rows = np.flatnonzero(~self.sheet.missing(column))
-        if strict:
-            return self.of_rows(column, rows, None)
         first = _firsts(self.whose[rows], rows, len(self.firsts))
         odd = rows[~alike(values, rows, first[self.whose[rows]])]
-        if odd.size:
-            raise self._twice(int(odd[0]), column, f"column {column!r}")
-        return _taken(values, first)
+        if not odd.size:
+            return _taken(values, first)
+        if strict:
+            return self.of_rows(column, rows, None)
+        advice = "Correct one of them"
+        if column in self.options.targets and self.options.long is None:
+            advice = (
+                "Classes have no mean: correct one of them, pass duplicates='last' (--duplicates), "
+                "or task='regression' (--task) if they are numbers to be averaged"
+            )
+        raise self._twice(int(odd[0]), column, f"column {column!r}", advice)
 
     def of_rows(self, column: str, rows: Indices, what: str | None) -> Column:
         """Return the values of some rows, one for each new row.
@@ -234,19 +268,19 @@ class _Cells:
             several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
             if several.size:
                 again = several[whose[several] == whose[several[0]]][1]
-                raise self._twice(int(rows[again]), column, what)
-        if numbers is None:  # text: the last one in any case
+                advice = "Remove one, or pass duplicates='mean' or 'last' (--duplicates)"
+                raise self._twice(int(rows[again]), column, what, advice)
+        if numbers is None or self.options.duplicates == "last":  # text: in any case
             last = np.full(size, -1)
             last[whose] = rows
             return _taken(self.sheet.columns[column], last)
-        if self.options.duplicates == "mean":
-            count = np.bincount(whose, minlength=size)
-            total = np.bincount(whose, weights=numbers, minlength=size)
-            with np.errstate(invalid="ignore"):
-                mean: NDArray[Any] = total / count
-            return mean
         found = np.full(size, np.nan)
         found[whose] = numbers
+        if self.options.duplicates == "mean":
+            differ = whose[numbers != found[whose]]  # others stay as they are, to the last digit
+            count = np.bincount(whose, minlength=size)
+            total = np.bincount(whose, weights=numbers, minlength=size)
+            found[differ] = total[differ] / count[differ]
         return found
 
     def _numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
@@ -257,7 +291,7 @@ class _Cells:
             return None if None in numbers else np.array(numbers, np.float64)[found.codes]
         return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
 
-    def _twice(self, row: int, column: str, what: str) -> DataError:
+    def _twice(self, row: int, column: str, what: str, advice: str) -> DataError:
         first = int(self.firsts[self.whose[row]])
         whose = (
             ""
@@ -268,8 +302,7 @@ class _Cells:
         )
         return DataError(
             f"{self.sheet.cell(row, column)} is another value of {what} at the time of "
-            f"{self.sheet.row(first)}{whose}. Remove one, or pass duplicates='mean' or 'last' "
-            "(--duplicates)."
+            f"{self.sheet.row(first)}{whose}. {advice}."
         )
 
 
