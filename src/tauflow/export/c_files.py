@@ -75,8 +75,8 @@ def to_c(
         observed: whether it takes which features were measured; by default if the cell models that.
         gap: a gap that is always the same, and then no argument.
         labels: units, names and scales.
-        scaled: whether the code takes and gives numbers in the units before scaling; ``labels``
-            then has the scales.
+        scaled: whether the code takes and gives numbers in the units before scaling, NaN where one
+            is missing; ``labels`` then has the scales.
         tolerance: largest difference from the model.
 
     Raises:
@@ -159,6 +159,7 @@ def c_sources(
         "outputs": outputs,
         "state": size,
         "x_type": x_type,
+        "x_may": "finite or NaN" if step.scaled else "finite",
         "arguments": (",\n" + " " * (len(name) + 11)).join(arguments),
         "notes": "\n".join(f" * {line}" for line in _notes(step, labels)),
         "columns": ", ".join(map(plain, columns)),
@@ -277,7 +278,11 @@ def _floats(values: Sequence[float]) -> str:
 def _notes(step: ExportedStep, labels: Labels) -> list[str]:
     """Return what a header says of the arguments; of foreign names, what is harmless there."""
     unit = plain(labels.time_unit) or "that of the cell's time constants"
-    scaled = "in the units before scaling" if step.scaled else "as the model reads them"
+    scaled = (
+        "in the units before scaling, NaN where missing"
+        if step.scaled
+        else "as the model reads them"
+    )
     lines = [f"x: {scaled}:"]
     lines += [
         f"  x[0][{i}] {plain(n)}"
@@ -289,7 +294,7 @@ def _notes(step: ExportedStep, labels: Labels) -> list[str]:
         lines.append(f"every gap is {step.gap:g}; unit: {unit}")
     if step.observed:
         lines.append("observed: which features were measured")
-    lines.append("y:")
+    lines.append(f"y, {plain(labels.y)}:" if labels.y else "y:")
     lines += [
         f"  y[0][{i}] {plain(n)}"
         for i, n in enumerate(names_of("y", labels.outputs, step.output_size))

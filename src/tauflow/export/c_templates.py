@@ -24,7 +24,7 @@ void ${name}_start(const $x_type x[1][$inputs], float h[1][$state]);
 
 /*
  * Advance the state by one sample: h_out from h_in, which must be two arrays, and what the model
- * says then. Nothing is checked: x and dt must be finite, and dt not negative.
+ * says then. Nothing is checked: x must be $x_may, and dt finite and not negative.
  */
 void ${name}_step($arguments);
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tauflow.checks import positive
 from tauflow.data.card import DatasetCard
 from tauflow.data.table.options import TableInfo
 from tauflow.errors import ArgumentError
@@ -38,9 +39,12 @@ class Labels:
         x_scale: what the inputs were divided by then, (I,).
         y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
         y_scale: the scale of that.
+        time_scale: what times, as the data have them, are divided by for gaps of the time unit.
+        y: what outputs are, ``"logits"`` of classes or ``"values"``; empty where nobody knows.
 
     Raises:
-        ArgumentError: a scale is no finite number, or 0, or one of two is missing.
+        ArgumentError: a scale is no finite number, or 0, or one of two is missing; the time's is
+            not above 0.
     """
 
     time_unit: str = ""
@@ -50,6 +54,8 @@ class Labels:
     x_scale: Sequence[float] = ()
     y_mean: Sequence[float] = ()
     y_scale: Sequence[float] = ()
+    time_scale: float = 1.0
+    y: str = ""
 
     def __post_init__(self) -> None:
         for name in _SCALES:
@@ -59,6 +65,7 @@ class Labels:
                     f"{name} must hold finite numbers{', none of them 0' * ('scale' in name)}, got "
                     f"{list(values)}."
                 )
+        positive(time_scale=self.time_scale)
         for one in "xy":
             if len(getattr(self, f"{one}_mean")) != len(getattr(self, f"{one}_scale")):
                 raise ArgumentError(f"give {one}_mean and {one}_scale, of one length, or neither.")
@@ -73,13 +80,16 @@ class Labels:
             data: the data, or a predictor of a model that was trained on them.
         """
         unit, table = data.card.time_unit, data.table
+        y = "values" if data.card.task == "regress" else "logits"
         if table is None:
-            return cls(time_unit=unit)
+            return cls(time_unit=unit, y=y)
         scales = {name: getattr(table, name) for name in _SCALES}
         return cls(
             time_unit=unit,
             inputs=table.inputs,
             outputs=table.outputs,
+            time_scale=table.gap,
+            y=y,
             **{name: v.double().tolist() for name, v in scales.items() if v is not None},
         )
 
@@ -101,7 +111,9 @@ class Labels:
 
     def described(self) -> dict[str, Any]:
         """Return the labels as data that JSON can hold."""
-        return {name: v if isinstance(v, str) else list(v) for name, v in asdict(self).items()}
+        return {
+            name: v if isinstance(v, str | float) else list(v) for name, v in asdict(self).items()
+        }
 
 
 def names_of(kind: str, given: Sequence[str], count: int) -> list[str]:

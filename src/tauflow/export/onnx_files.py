@@ -81,8 +81,8 @@ def to_onnx(
         observed: whether it takes which features were measured; by default if the cell models that.
         gap: a gap that is always the same, and then no input; for ``"robot"`` 1 by default.
         labels: units, names and scales.
-        scaled: whether the graph takes and gives numbers in the units before scaling; ``labels``
-            then has the scales.
+        scaled: whether the graph takes and gives numbers in the units before scaling, NaN where one
+            is missing; ``labels`` then has the scales.
         opset: version of ONNX's operators, 18 or newer.
         tolerance: largest difference from the model; by default 1e-5 in single precision, 1e-10 in
             double.

@@ -90,7 +90,8 @@ def random_inputs(
     """Return irregular sequences (B, T, ...) by the names of the program's inputs.
 
     Gaps are exponential with mean 1; a tenth of them are 0, and a tenth up to thirty times as long,
-    or half as long as the cells' solvers can follow, beyond which roundings die out slowly.
+    or half as long as the cells' solvers can follow, beyond which roundings die out slowly. Of
+    inputs that are scaled inside a tenth is missing, NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     dtype, body = exported.like.dtype, exported.body
@@ -109,6 +110,7 @@ def random_inputs(
         x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
         if exported.scaled:
             x = x * exported.get_buffer("scaling_1") + exported.get_buffer("scaling_0")
+            x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
         given["x"] = x.to(dtype)
     for name, wanted in (("observed", exported.observed), ("mask", mask)):
         if wanted:
@@ -138,6 +140,7 @@ def by_model(exported: Exported, given: Given) -> tuple[Tensor, Tensor]:
     x = given["x"]
     if exported.scaled:
         x = (x - exported.get_buffer("scaling_0")) / exported.get_buffer("scaling_1")
+        x = x.nan_to_num(nan=0.0)
     names = {"dt": given.get("dt", exported.gap), **_marks(given)}
     y, h = exported.model(x, given["h_in"], **names)
     if exported.scaled and hasattr(exported, "scaling_2"):

@@ -124,7 +124,7 @@ class Exported(nn.Module):
         observed: whether it takes which features were measured; by default if the cell models that.
         gap: a gap that is always the same, and then no input; ``None`` takes ``dt``.
         scaling: mean and scale of the inputs, then of the outputs, for a graph that takes and gives
-            numbers as they were before scaling.
+            numbers as they were before scaling, and NaN where an input is missing.
 
     Raises:
         ExportError: the model cannot leave Python, and why.
@@ -209,7 +209,8 @@ class Exported(nn.Module):
             assert self.gap is not None
             dt = torch.full_like(x[..., 0], self.gap, dtype=self.like.dtype)
         if self.scaled:
-            x = (x - self.get_buffer("scaling_0")) / self.get_buffer("scaling_1")
+            mean, scale = self.get_buffer("scaling_0"), self.get_buffer("scaling_1")
+            x = torch.where(x.isnan(), 0.0, (x - mean) / scale)  # missing: 0, as in training
         return x if self.embedding is None else self.embedding(x), dt.unsqueeze(-1)
 
     def written(self, y: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ def to_program(
         observed: whether it takes which features were measured; by default if the cell models that.
         gap: a gap that is always the same, and then no input.
         labels: units, names and scales.
-        scaled: whether the program takes and gives numbers in the units before scaling.
+        scaled: whether the program takes and gives numbers in the units before scaling, NaN where
+            one is missing; ``labels`` then has the scales.
         tolerance: largest difference from the model; by default 1e-5 in single precision, 1e-10 in
             double.
 

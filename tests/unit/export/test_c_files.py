@@ -178,6 +178,23 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
         assert words in ran.stderr
 
 
+def test_scaled_inputs_may_be_missing(tmp_path):
+    torch.manual_seed(0)
+    rnn, means, scales = tauflow.Elman(2, 3).eval(), [60.0, -3.0], [10.0, 0.5]
+    labels = Labels(x_mean=means, x_scale=scales, y="values")
+    written = to_c(rnn, tmp_path / "c", gap=1.0, labels=labels, scaled=True)
+    assert "nan" in (tmp_path / "c" / "test_vector.csv").read_text()
+    header = (tmp_path / "c" / "model.h").read_text()
+    assert "before scaling, NaN where missing" in header
+    assert "y, values:" in header
+    program = build(written.path.parent, "main.c", "model.c")
+    for x in ("nan,-2", "60,-2"):
+        ran = subprocess.run([program], input=f"{x}\n", capture_output=True, text=True, check=True)
+        found = [float(v) for v in ran.stdout.split(",")]
+        expected = rnn(torch.tensor([[[0.0, 2.0]]]), dt=1.0)[0].flatten().tolist()
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "x*/", 'a"', "main", "int", "1a", "a" * 50, "a\nb"])
 def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
     with pytest.raises(ArgumentError, match="name must be an identifier of C"):

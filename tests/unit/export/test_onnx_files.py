@@ -2,8 +2,10 @@ import hashlib
 import json
 import sys
 
+import numpy as np
 import onnx
 import onnxruntime
+import pandas
 import pytest
 import torch
 
@@ -153,7 +155,47 @@ def test_labels_of_a_table():
     )
     labels = Labels.of(data)
     assert (labels.time_unit, tuple(labels.inputs)) == ("hour", ("a",))
+    assert (labels.time_scale, labels.y) == (1.0, "values")
+    with pytest.raises(ArgumentError, match="time_scale must be a number above 0"):
+        Labels(time_scale=0.0)
     torch.testing.assert_close(labels.scaling()[0].float(), data.table.x_mean.float())
+
+
+def missing_some(kind):
+    """Return a table with missing values, and a predictor, which need not be trained, for it."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(12), 4)
+    table = pandas.DataFrame({"id": ids, "t": np.tile([0.0, 3.0, 6.0, 9.0], 12)})
+    table["a"], table["b"] = rng.normal(80, 15, 48), rng.normal(-3, 0.5, 48)
+    table.loc[rng.random(48) < 0.3, "a"] = np.nan
+    table["y"] = table["id"] % 3
+    told = "observed" if kind is tauflow.GRUD else "inputs"
+    data = tauflow.data.from_table(table, id="id", time="t", target="y", missing=told)
+    torch.manual_seed(0)
+    body = kind(data.card.input_size, 5, return_sequences=False)
+    predictor = tauflow.Predictor.of(SequenceModel(body, 3).eval(), data)
+    return table, predictor
+
+
+@pytest.mark.parametrize("kind", [tauflow.GRU, tauflow.GRUD])
+def test_a_missing_value_is_nan_as_for_a_predictor(kind, tmp_path):
+    table, predictor = missing_some(kind)
+    labels = Labels.of(predictor)
+    file = to_onnx(predictor.model, tmp_path / "m.onnx", labels=labels, scaled=True, mask=False)
+    x = torch.from_numpy(table[["a", "b"]].to_numpy(np.float32)).reshape(12, 4, 2)
+    there, h = ~x.isnan(), torch.zeros(12, predictor.model.rnn.state_size)
+    feed = {"x": x, "dt": torch.tensor([[0.0, 3.0, 3.0, 3.0]] * 12) / labels.time_scale, "h_in": h}
+    if kind is tauflow.GRUD:
+        feed["observed"] = there
+        feed["h_in"] = predictor.model.rnn.cell.initial_state(torch.zeros(12, 2))
+    else:  # "a measured" is an input
+        feed["x"] = torch.cat([x, there[..., :1]], dim=-1)
+    session = session_of(file.path)
+    y, _ = session.run(None, {name: value.detach().numpy() for name, value in feed.items()})
+    expected = predictor.predict_proba(table)[["0", "1", "2"]].to_numpy()
+    np.testing.assert_allclose(torch.from_numpy(y).softmax(-1).numpy(), expected, atol=1e-5)
+    told = json.loads(file.description.read_text())["labels"]
+    assert (told["time_scale"], told["y"]) == (3.0, "logits")
 
 
 def test_parameters_that_are_no_numbers_are_refused(tmp_path):
