@@ -130,8 +130,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Learn scaling, unit of time and network.
 
         Args:
-            X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I); or a data frame with
-                one row per sample, of pandas, Polars or Arrow, with ``id``. NaN is a missing value.
+            X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I), arrays or data frames;
+                or a data frame with one row per sample, with ``id``. Data frames are of pandas,
+                Polars or Arrow, and their columns are told by their names. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column. One per id is a Series of pandas whose index holds the
                 ids, in any order, or else in the order in which ids first occur.

@@ -1,6 +1,7 @@
 """What users call X, arrays, lists of arrays and long tables, as rows of sequences."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tauflow.data.table.sheet import sheet_of
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
-from .rows import Indices, Rows
+from .rows import Floats, Indices, Rows
 from .times import with_times
 
 LAYOUTS = ("BTI", "BIT")
@@ -71,6 +72,8 @@ def _is_list(X: Any) -> bool:
     if not several or len(X) == 0:
         return False
     first = X[0]
+    if hasattr(first, "columns"):
+        return True
     if isinstance(first, list | tuple):  # whose entries may be of different lengths
         return len(first) > 0 and isinstance(first[0], list | tuple | np.ndarray)
     return bool(getattr(first, "ndim", 0) == 2)
@@ -93,6 +96,58 @@ def _rows_of_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
         if not len(part):
             raise DataError(f"X[{number}] has no steps. Leave out such sequences.")
     return np.concatenate(parts), np.array([len(part) for part in parts]), None
+
+
+def _are_frames(X: Any) -> bool:
+    """Whether X is a list of data frames whose columns have names, and not numbers."""
+    if not _is_list(X) or not hasattr(X[0], "columns"):
+        return False
+    return all(isinstance(name, str) for name in _names_in(X[0]))
+
+
+def _names_in(frame: Any) -> list[Any]:
+    return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
+
+
+def _rows_of_frames(
+    X: Sequence[Any], layout: str, features: Sequence[str] | None
+) -> tuple[Floats, Indices, Sequence[str]]:
+    """Return the rows of data frames, (R, I), how many each has, and which columns they are.
+
+    Args:
+        X: the frames, with their columns in any order.
+        layout: of arrays; of frames only ``"BTI"`` makes sense.
+        features: columns to take; by default all of the first, which are then those of the others.
+
+    Raises:
+        ArgumentError: something is no data frame, or time is said to be the last axis.
+        DataError: a frame has other columns than the first, or no rows, or a cell is no number.
+        UnknownNameError: a frame lacks a feature.
+    """
+    if layout != LAYOUTS[0]:
+        raise ArgumentError(
+            f"layout={layout!r} is for arrays: a data frame has a column for each feature. Leave "
+            "it out."
+        )
+    names = _names_in(X[0]) if features is None else features
+    parts = []
+    for number, frame in enumerate(X):
+        if not hasattr(frame, "columns"):
+            raise ArgumentError(
+                f"X[{number}] is a {type(frame).__name__}, and X[0] a data frame. Give one kind."
+            )
+        if not len(frame):
+            raise DataError(f"X[{number}] has no steps. Leave out such sequences.")
+        sheet = replace(sheet_of(frame), where=f"X[{number}]")
+        if features is None and set(sheet.columns) != set(names):
+            raise DataError(
+                f"X[{number}] has the columns {', '.join(sheet.columns)}, and X[0] has "
+                f"{', '.join(names)}. Give all sequences the same ones, NaN where they were not "
+                "measured."
+            )
+        columns = [sheet.numbers(sheet.check_name(name, "feature")) for name in names]
+        parts.append(np.stack(columns, axis=1))
+    return np.concatenate(parts), np.array([len(part) for part in parts]), names
 
 
 def _checked_lengths(lengths: Any, count: int, steps: int) -> Indices:
@@ -184,9 +239,12 @@ def read_rows(
     if id is not None:
         arrays = {"dt": dt, "t": t, "lengths": lengths}
         rows = _checked_table(estimator, X, arrays, reset=reset, id=id, time=time, besides=besides)
+    elif time is not None:
+        raise ArgumentError(f"time={time!r} names a column of a table with ids; give id= too.")
+    elif _are_frames(X):
+        rows = _checked_frames(estimator, X, lengths, layout=layout, reset=reset)
+        rows = with_times(rows, dt=dt, t=t)
     else:
-        if time is not None:
-            raise ArgumentError(f"time={time!r} names a column of a table with ids; give id= too.")
         values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
         values = validate_data(
             estimator,
@@ -224,11 +282,42 @@ def _checked_table(
             f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
             "frame, or leave id out."
         )
-    names = None if reset else getattr(estimator, "feature_names_in_", ())
-    if names is not None and not len(names):
-        raise ArgumentError("the estimator was fitted to arrays, which name no features.")
+    names = _fitted_names(estimator, reset=reset)
     rows = rows_of_table(X, id=id, time=time, features=names, besides=besides)
     if reset:
-        estimator.feature_names_in_ = np.array(rows.names, object)
-        estimator.n_features_in_ = len(estimator.feature_names_in_)
+        _remember_names(estimator, rows.names or ())
     return rows
+
+
+def _checked_frames(
+    estimator: Any, X: Sequence[Any], lengths: Any, *, layout: str, reset: bool
+) -> Rows:
+    if lengths is not None:
+        raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
+    fitted = _fitted_names(estimator, reset=reset)
+    values, counts, names = _rows_of_frames(X, layout, fitted)
+    if reset:
+        _remember_names(estimator, names)
+    return Rows(values, counts)
+
+
+def _fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
+    """Return the features to take of a table by their names; ``None`` if they are yet to learn.
+
+    Raises:
+        ArgumentError: the estimator was fitted to what has no names.
+    """
+    if reset:
+        return None
+    names: Sequence[str] = getattr(estimator, "feature_names_in_", ())
+    if not len(names):
+        raise ArgumentError(
+            "the estimator was fitted to arrays, which name no features. Give an array, or fit it "
+            "to a data frame."
+        )
+    return names
+
+
+def _remember_names(estimator: Any, names: Sequence[str]) -> None:
+    estimator.feature_names_in_ = np.array(names, object)
+    estimator.n_features_in_ = len(names)

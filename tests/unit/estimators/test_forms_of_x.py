@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from irregular_samples import SMALL, padded, sequences
 
-from tauflow.errors import DataError, TimeError
+from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 from tauflow.estimators import SequenceClassifier, SequenceRegressor
 
 MODELS = ["cfc", "gru-d"]
@@ -83,6 +83,52 @@ def test_a_table_is_the_list_of_its_ids(kind):
     of_rows = weight[table["who"].str[1:].astype(int)]
     weighted = estimator.fit(table, "target", of_rows, id="who", time="at")
     np.testing.assert_allclose(weighted.predict_proba(table), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_frames_in_a_list_are_told_by_the_names_of_their_columns(kind):
+    estimator, (X, t, y, _) = both("gru-d")
+    expected = estimator.fit(X, y, t=t).predict_proba(X, t=t)
+    frames = [pd.DataFrame(x, columns=["a", "b"]) for x in X]
+    mixed = [one[["b", "a"]] if place % 2 else one for place, one in enumerate(frames)]
+    others = [one.assign(more="text")[["more", "b", "a"]] for one in frames]
+    if kind == "polars":
+        of = pytest.importorskip("polars").from_pandas
+    if kind == "arrow":
+        of = pytest.importorskip("pyarrow").Table.from_pandas
+    if kind != "pandas":
+        mixed, others = ([of(one) for one in parts] for parts in (mixed, others))
+    fitted = estimator.fit(mixed, y, t=t)
+    assert fitted.feature_names_in_.tolist() == ["a", "b"]
+    for parts in (mixed, others):  # others, as those of one table, are left out
+        np.testing.assert_allclose(fitted.predict_proba(parts, t=t), expected, rtol=0, atol=1e-6)
+    long = pd.concat(frames, keys=range(len(X)), names=["who"]).reset_index("who")
+    long["at"] = np.concatenate(t)
+    found = fitted.predict_proba(long[["b", "a", "who", "at"]], id="who", time="at")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_frames_in_a_list_that_do_not_fit_are_refused():
+    X, _, y, _ = sequences(8)
+    frames = [pd.DataFrame(x, columns=["a", "b"]) for x in X]
+    estimator = SequenceClassifier(**SMALL)
+    with pytest.raises(DataError, match=r"X\[7\] has the columns a, c, and X\[0\] has a, b"):
+        estimator.fit([*frames[:-1], frames[-1].set_axis(["a", "c"], axis=1)], y)
+    with pytest.raises(ArgumentError, match=r"X\[7\] is a ndarray, and X\[0\] a data frame"):
+        estimator.fit([*frames[:-1], X[-1]], y)
+    with pytest.raises(
+        DataError, match=r"X\[7\], row 0 .* column 'b' holds 'high', expected a fin"
+    ):
+        estimator.fit([*frames[:-1], frames[-1].assign(b="high")], y)
+    with pytest.raises(ArgumentError, match="layout='BIT' is for arrays"):
+        SequenceClassifier(**SMALL, layout="BIT").fit(frames, y)
+    estimator.fit(frames, y)
+    with pytest.raises(UnknownNameError, match=r"X\[0\] has no column 'b' \(feature\)"):
+        estimator.predict([one[["a"]] for one in frames])
+    with pytest.raises(ArgumentError, match="fitted to arrays, which name no features"):
+        estimator.fit(X, y).predict(frames)
+    numbered = [pd.DataFrame(x) for x in X]  # of which scikit-learn takes no names either
+    assert estimator.fit(X, y).predict(numbered).tolist() == estimator.predict(X).tolist()
 
 
 @pytest.mark.parametrize("kind", ["numbers", "text", "categories"])
