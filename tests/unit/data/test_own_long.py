@@ -181,7 +181,7 @@ def test_text_is_one_input_for_each_category(missing):
     data = from_table(visits(ward=WARDS), missing=missing, **SAID)
     assert data.table.inputs[:4] == ("a", "b", "ward=north", "ward=south")
     assert unpadded(data)["p03"][:, 2:4].tolist() == [[1, 0], [0, 0], [0, 1]]
-    assert any("'ward' holds text: an input for each of its cat" in n for n in data.card.notes)
+    assert any("'ward' holds categories: an input for each of them" in n for n in data.card.notes)
     _, batch = sequences_like(data, visits(ward=["south"] * 36))
     assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
     with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
@@ -220,6 +220,65 @@ def test_what_is_no_category(column, message):
     )
     with pytest.raises(DataError, match=message):
         from_table(table, **SAID)
+
+
+def as_categories(frame, column, library):
+    if library == "pandas":
+        return frame.assign(**{column: frame[column].astype("category")})
+    if library == "mapping":
+        return {**dict(frame.items()), column: pandas.Categorical(frame[column])}
+    if library == "arrow":
+        arrow = pytest.importorskip("pyarrow")
+        table = arrow.Table.from_pandas(frame, preserve_index=False)
+        place = table.column_names.index(column)
+        return table.set_column(place, column, table[column].dictionary_encode())
+    polars = pytest.importorskip("polars")
+    kind = polars.Categorical
+    if library == "enum":
+        kind = polars.Enum([str(one) for one in sorted(frame[column].dropna().unique())])
+    text = polars.col(column).cast(polars.Int64).cast(polars.String)
+    return polars.from_pandas(frame).with_columns(text.cast(kind))
+
+
+@pytest.mark.parametrize("library", ["pandas", "mapping", "polars", "enum", "arrow"])
+def test_codes_of_a_categorical_column_are_categories(library):
+    pytest.importorskip("narwhals")
+    codes = [(4, 1, 10)[row // 3 % 3] for row in range(36)]
+    frame = pandas.DataFrame(visits(ward=codes))
+    data = from_table(as_categories(frame, "ward", library), **SAID)
+    inputs = ("a", "b", "ward=1", "ward=10", "ward=4")
+    assert data.table.inputs == inputs
+    assert unpadded(data)["p01"][0].tolist()[2:] == [1, 0, 0]
+    assert from_table(frame, **SAID).table.inputs == ("a", "b", "ward")
+    absent = frame.assign(ward=frame["ward"].astype("Int64").mask(frame.index == 3))
+    found = from_table(as_categories(absent, "ward", library), **SAID)
+    assert found.table.inputs == inputs
+    assert unpadded(found)["p01"][0].tolist()[2:] == [0, 0, 0]
+    for ward in (frame["ward"], absent["ward"].astype(float)):  # however they come the next time
+        new = sequences_like(data, frame.assign(ward=ward))[1]
+        assert new.x[:, 1].equal(sequences_like(data, frame)[1].x[:, 1])
+
+
+@pytest.mark.parametrize("library", ["pandas", "enum"])
+def test_a_categorical_target_is_of_classes(library):
+    frame = pandas.DataFrame(visits(stage=[row % 30 for row in range(36)]))
+    said = {"id": "patient", "time": "hours", "target": "stage", "split_by": "time"}
+    said |= {"features": ["a"], "split": (1, 0, 1)}
+    assert from_table(frame, **said).table.task == "regression"
+    with pytest.raises(DataError, match="the test part holds classes of 'stage' that the training"):
+        from_table(as_categories(frame, "stage", library), **said)
+    few = as_categories(frame.assign(stage=[row % 3 for row in range(36)]), "stage", library)
+    info = from_table(few, **{**said, "split_by": "id"}).table
+    assert (info.task, info.outputs) == ("classification", ("0", "1", "2"))
+    kind = "whole numbers" if library == "pandas" else "texts"
+    assert info.kind == kind
+    twice = as_categories(frame.assign(hours=1.0, a=0.0), "stage", library)
+    with pytest.raises(DataError, match=r"Classes have no mean"):
+        from_table(twice, **said, duplicates="mean")
+    patient = np.arange(60) // 3
+    many = pandas.DataFrame({"patient": patient, "died": patient % 2, "code": range(60)})
+    with pytest.raises(DataError, match=r"60 different texts.* or convert it to numbers"):
+        from_table(as_categories(many, "code", library), id="patient", target="died")
 
 
 def test_text_cannot_be_forecast():

@@ -151,21 +151,26 @@ def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
     """Return the different texts of a column, sorted; none if one of them is a number or a date.
 
     A number among texts is a mistake, and is said to be one where the column is read as numbers.
+    Only a column that says that it is categorical has categories of any kind.
 
     Raises:
         DataError: there are more than :data:`MOST`.
     """
-    values = sheet.columns[column]
-    if not isinstance(values, Coded):
-        return ()
-    cells = [cell for cell in values.occurring().different if not is_missing(cell)]
-    if not all(isinstance(cell, str) and not _is_number(cell) for cell in cells):
+    values, missing = sheet.columns[column], sheet.missing(column)
+    if column in sheet.categorical:
+        cells = sheet.texts(column)[~missing].occurring().different
+    elif isinstance(values, Coded):
+        cells = [cell for cell in values.occurring().different if not is_missing(cell)]
+        if not all(isinstance(cell, str) and not _is_number(cell) for cell in cells):
+            return ()
+    else:
         return ()
     if len(cells) > MOST:
-        row = int(np.argmin(sheet.missing(column)))
+        row = int(np.argmin(missing))
+        advice = "or convert it to numbers" if column in sheet.categorical else "or join some"
         raise DataError(
             f"{sheet.holds(row, column)}: the column holds {len(cells)} different texts, and at "
-            f"most {MOST} are taken as categories. Leave it out of the features, or join some."
+            f"most {MOST} are taken as categories. Leave it out of the features, {advice}."
         )
     sheet.texts(column)  # which refuses what cannot be printed
     return tuple(sorted(cells))
@@ -180,7 +185,12 @@ def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
     """Return which category each row holds, (R,), -1 for none."""
     missing = sheet.missing(column)
     places = {text: place for place, text in enumerate(categories)}
-    found = sheet.texts(column).told(lambda text: places.get(text, -1), np.int64)
+
+    def place(text: str) -> int:
+        # Codes beside missing values may come as floating point: 2 is 2.0 there.
+        return places.get(text, places.get(text.removesuffix(".0"), -1))
+
+    found = sheet.texts(column).told(place, np.int64)
     found[missing] = -1
     odd = np.flatnonzero((found < 0) & ~missing)
     if odd.size:

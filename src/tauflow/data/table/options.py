@@ -82,10 +82,11 @@ class TableOptions:
         target: column to predict, or several of a regression. In next-step prediction they are the
             ones to predict, and inputs; without any, all features that are numbers are.
         features: columns of the inputs; by default all others. They hold numbers, truth values, or
-            text that is a category: each category of a column is one input, 1 or 0.
+            text that is a category: each category of a column is one input, 1 or 0. Where the
+            dtype says that a column is categorical, codes are categories too.
         task: ``"classification"``, ``"regression"`` or ``"next-step"``. By default next-step
-            without a target; classification if the target is text, truth values, or whole numbers
-            with at most 20 different values; regression otherwise.
+            without a target; classification if the target is text, truth values, of a categorical
+            dtype, or whole numbers with at most 20 different values; regression otherwise.
         per_step: whether there is one target per row, rather than one per id. By default there is
             one per id if no id has two different ones.
         time_unit: what a gap of 1 in the batches is. By default, ``"auto"``, the median gap of the

@@ -43,6 +43,7 @@ class Sheet:
         written: returns what stands in a cell, given by row and column, of a file: 1.50, not 1.5.
         variables: of a long table, which are columns now.
         untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
+        categorical: columns that say of themselves that they hold categories, which codes are too.
     """
 
     where: str
@@ -52,6 +53,7 @@ class Sheet:
     written: Callable[[int, str], str] | None = None
     variables: tuple[str, ...] = ()
     untyped: bool = False
+    categorical: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)
@@ -244,7 +246,7 @@ def sheet_of(table: Any) -> Sheet:
         DataError: it has no rows.
         MissingExtraError: it is of another library than pandas, and narwhals is not installed.
     """
-    table = _by_column(table)
+    table, categorical = _by_column(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
         raise ArgumentError(
@@ -253,6 +255,7 @@ def sheet_of(table: Any) -> Sheet:
         )
     check_unique("the table", [str(name) for name in names])
     columns = {str(name): _column(str(name), table[name]) for name in names}
+    categorical |= {str(name) for name in names if _is_categorical(table[name])}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -260,14 +263,25 @@ def sheet_of(table: Any) -> Sheet:
     rows = next(iter(lengths.values()))
     if not rows:
         raise DataError("the table holds no rows. Give one row for each sample.")
-    return Sheet("the table", columns, np.arange(rows), " (counted from 0)")
+    return Sheet(
+        "the table", columns, np.arange(rows), " (counted from 0)", categorical=categorical
+    )
 
 
-def _by_column(table: Any) -> Any:
-    """Return a frame of another library than pandas, such as Polars or Arrow, by column."""
+def _is_categorical(values: Any) -> bool:
+    """Whether a column of pandas, Polars or narwhals says that it holds categories."""
+    kind = str(getattr(values, "dtype", "")).partition("(")[0]
+    return kind in ("category", "Categorical", "Enum")
+
+
+def _by_column(table: Any) -> tuple[Any, frozenset[str]]:
+    """Return a frame of another library than pandas by column, and which columns are categorical.
+
+    Others are returned as they are.
+    """
     homes = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
     if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
-        return table
+        return table, frozenset()
     narwhals = require("narwhals", extra="tables")
     frame = narwhals.from_native(table, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
@@ -275,20 +289,22 @@ def _by_column(table: Any) -> Any:
             f"table is a {type(table).__name__} that nobody has computed yet. Collect it first."
         )
     if not isinstance(frame, narwhals.DataFrame):
-        return table
-    named = (narwhals.Categorical, narwhals.Enum)
-    columns = {}
+        return table, frozenset()
+    columns, categorical = {}, set()
     for series in frame.iter_columns():
-        text = series.cast(narwhals.String) if series.dtype in named else series
+        if _is_categorical(series):
+            categorical.add(series.name)
         # As Python's own numbers, whole ones beside missing values keep all their digits.
-        whole = text.dtype.is_integer() and text.null_count()
-        columns[series.name] = text.to_list() if whole else text.to_numpy()
-    return columns
+        as_list = _is_categorical(series) or (series.dtype.is_integer() and series.null_count())
+        columns[series.name] = series.to_list() if as_list else series.to_numpy()
+    return columns, frozenset(categorical)
 
 
 def _column(name: str, values: Any) -> Column:
     if isinstance(values, np.ma.MaskedArray):
         values = _masked(values)
+    if _is_categorical(values) and hasattr(values, "isna") and values.isna().any():
+        values = values.astype(object)  # codes beside missing ones stay whole
     array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.ndim != 1:
         raise ArgumentError(

@@ -165,6 +165,8 @@ def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
     if task is not None:
         return task, "as asked for"
     kind, count = _kind(sheet, names[0])
+    if names[0] in sheet.categorical:
+        return CLASSIFICATION, f"{names[0]!r} is categorical, with {count} categories"
     few = kind == WHOLE and count <= FEW
     why = f"{names[0]!r} holds {kind}"
     if kind != TRUTHS:

@@ -339,7 +339,7 @@ def _notes_on_targets(target: Target) -> list[str]:
 
 def _notes_on_categories(categories: Categories) -> list[str]:
     return [
-        f"Column {name!r} holds text: an input for each of its categories, {some(texts, 12)}."
+        f"Column {name!r} holds categories: an input for each of them, {some(texts, 12)}."
         for name, texts in categories
     ]
 

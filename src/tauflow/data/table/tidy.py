@@ -285,6 +285,8 @@ class _Cells:
 
     def _numbers(self, column: str, rows: Indices) -> NDArray[Any] | None:
         values = self.sheet.columns[column]
+        if column in self.sheet.categorical:  # whose codes have no mean
+            return None
         if isinstance(values, Coded):
             found = values[rows].occurring()
             numbers = found.each(as_number)
