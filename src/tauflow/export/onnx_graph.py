@@ -1,6 +1,7 @@
 """Programs of ``torch.export`` as ONNX graphs with names, axes and meaning."""
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch.export import ExportedProgram
 from tauflow.errors import ExportError
 from tauflow.extras import require
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
@@ -60,13 +62,20 @@ def onnx_graph(
             assert made is not None
             model = made.model_proto
         except torch.onnx.OnnxExporterError as error:
-            first = str(error).strip().splitlines()[0]
-            raise ExportError(f"the model cannot be an ONNX graph: {first}") from error
+            raise ExportError(f"the model cannot be an ONNX graph: {_reason(error)}") from error
     _without_traces(model.graph)
     _name_axes(model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)})
     model.graph.name = "tauflow"
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the exporter's innermost error, which names what it lacks."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = _COLOUR.sub("", str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def onnx_runner(model: Any, names: Mapping[str, str], *, extra: str = "onnx") -> "OnnxRunner":

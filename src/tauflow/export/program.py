@@ -280,7 +280,10 @@ class ExportedSequence(Exported):
         observed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         states, last = self.scanned[index](x, h, dt, mask, observed)
-        return self.projected(index, self.cells[index].readout(states)), last
+        # A copy, as of a view of the states the tracer would ask how it lies in memory, which
+        # differs with the sizes that are to stay free.
+        y = self.cells[index].readout(states).clone(memory_format=torch.contiguous_format)
+        return self.projected(index, y), last
 
     def _backward(
         self,
@@ -366,8 +369,21 @@ def export_step(step: ExportedStep, *, dynamic: str = "B") -> ExportedProgram:
 
 
 def _export(module: Exported, given: dict[str, Tensor], shapes: dict[str, Any]) -> ExportedProgram:
+    from torch._dynamo.exc import UserError  # which torch.export raises; slow to import
+
     with torch.no_grad():
-        return torch.export.export(module, (), given, dynamic_shapes=shapes)
+        try:
+            return torch.export.export(module, (), given, dynamic_shapes=shapes)
+        except UserError as error:
+            raise ExportError(
+                f"torch cannot leave the sizes {sorted(_named(shapes))} free in this model: "
+                f"{str(error).strip().splitlines()[0]} Export it with dynamic='B', or 'T', or ''."
+            ) from error
+
+
+def _named(shapes: dict[str, Any]) -> set[str]:
+    """Return the names of the free sizes."""
+    return {size.__name__ for axes in shapes.values() for size in axes.values()}
 
 
 def _drops(part: nn.Module) -> bool:

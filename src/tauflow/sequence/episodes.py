@@ -29,12 +29,17 @@ def run_episodes(
     """
     assert inputs.reset is not None
     batch, steps = inputs.reset.shape
-    begins = inputs.reset.clone()
+    begins, anew = inputs.reset.clone(), inputs.reset[:, 0]
+    if directions == 2 and inputs.mask is not None:
+        # Backwards a sequence ends with its first sample, and not with what is masked before that.
+        earliest = inputs.mask & (inputs.mask.cumsum(1) == 1)
+        anew = (begins & earliest).any(1)
+        begins &= ~earliest
     begins[:, 0] = True
     row, first = begins.nonzero(as_tuple=True)
     following = torch.cat([first[1:], first.new_zeros(1)])  # 0 where the next row's begins
     length = torch.where(following > 0, following, steps) - first
-    carried = (first == 0) & ~inputs.reset[:, 0][row], following == 0
+    carried = (first == 0) & ~anew[row], following == 0
     final = (following == 0, first == 0)
     places: list[Tensor] = []
     outputs: list[Tensor] = []

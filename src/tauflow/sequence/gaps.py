@@ -259,12 +259,13 @@ def gaps_reversed(dt: Tensor, mask: Tensor | None) -> Tensor:
     Going backwards, a sample's gap is that of the sample after it; the last sample, now the first,
     takes the gap that began the sequence.
     """
+    # Written with what ONNX has, so no stable sort; and without slices, whose sizes tracers fix.
     if mask is None:
-        return torch.cat([dt[:, :1], dt[:, 1:].flip(1)], dim=1)
-    order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)  # valid samples first
-    compact = dt.squeeze(-1).gather(1, order)
-    count = mask.sum(1, keepdim=True)
-    place = torch.arange(dt.shape[1], device=dt.device).expand_as(order)
-    following = torch.where(place + 1 < count, place + 1, torch.zeros_like(place))
-    shifted = compact.gather(1, following)
-    return torch.zeros_like(shifted).scatter(1, order, shifted).flip(1).unsqueeze(-1)
+        return dt.roll(-1, 1).flip(1)
+    valid = mask.long()
+    rank, count = valid.cumsum(1), valid.sum(1, keepdim=True)
+    # valid samples in front, each with the gap of the one after it
+    place = torch.where(mask, rank - 1, count + (1 - valid).cumsum(1) - 1)
+    compact = torch.zeros_like(dt.squeeze(-1)).scatter(1, place, dt.squeeze(-1))
+    following = compact.gather(1, torch.where(rank < count, rank, torch.zeros_like(rank)))
+    return following.masked_fill(~mask, 0.0).flip(1).unsqueeze(-1)

@@ -1,5 +1,6 @@
 """A sequence module one sample at a time, for control loops."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 from operator import is_
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from tauflow.checks import at_least, boolean_tensor, no_missing_features, shape_error
-from tauflow.errors import ArgumentError, DtypeError, StreamError, TimeError
+from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
 
 from .reparametrised import recompute_parameters
@@ -122,7 +123,8 @@ class Stream:
                 dtype.
             dt: time since the sample before, in the unit of the cell's time constants: a number,
                 or (B,).
-            observed: which features were measured, like ``x``, for cells that model that.
+            observed: which features were measured, like ``x``, for cells that model that; by
+                default those that are not NaN.
 
         Returns:
             (B, H), or (H,) if ``x`` had no batch axis; an array for an array, else a tensor.
@@ -130,6 +132,9 @@ class Stream:
         Raises:
             ShapeError, DtypeError: ``x`` or ``dt`` does not fit.
             TimeError: a gap is negative or not finite.
+            NonFiniteError: ``x`` is not finite, and the cell does not take NaN for missing: the
+                states are as before. Or the output is not, as after a gap that solver steps cannot
+                follow: :meth:`reset` the stream, or give it an earlier :attr:`state`.
             StreamError: a parameter has changed since it was packed.
         """
         if self._has_changed():
@@ -145,10 +150,15 @@ class Stream:
         if values.shape != self._shape and (values.shape != self._single or self.batch_size != 1):
             expected = f"{self._shape}" + (f" or {self._single}" if self.batch_size == 1 else "")
             raise shape_error("Stream.step", "x", x, expected, "One sample per sequence.")
-        seen = () if observed is None else (self._observed(observed),)
         self._x[...] = values  # whose memory may be strided or read-only
+        if observed is not None:
+            seen: tuple[Array, ...] = (self._observed(observed),)
+        else:
+            seen = () if _is_finite(self._x) else self._measured()
         y = self._advance(self._elapsed(dt), *seen)
         y = y.copy()  # the engine's own memory, which the next step overwrites
+        if not _is_finite(y):
+            raise self._blown(dt)
         y = y if values.ndim == 2 else y[0]
         return torch.from_numpy(y) if isinstance(x, Tensor) else y
 
@@ -175,10 +185,14 @@ class Stream:
             raise shape_error("Stream.reset", "rows", chosen, f"({self.batch_size},)", "One each.")
         if h is None and not self._begun:
             return
+        if not bool(chosen.any()):
+            return
         with torch.no_grad():
-            start = self.module.initial_state(self.batch_size)
-        new = start if h is None else h
-        old = self.state if self._begun else start
+            new = self.module.initial_state(self.batch_size) if h is None else h
+            if bool(chosen.all()):
+                self.state = new
+                return
+            old = self.state if self._begun else self.module.initial_state(self.batch_size)
         self.state = torch.where(chosen.unsqueeze(1), new, old)
 
     @property
@@ -252,8 +266,8 @@ class Stream:
     @torch.no_grad()
     def _made_of(self, x: Array) -> Array:
         assert self._before is not None
-        made: Array = self._before(torch.from_numpy(x)).numpy()
-        return made
+        made: Array = self._before(torch.from_numpy(np.atleast_2d(x))).numpy()
+        return made if x.ndim > 1 else made[0]
 
     @torch.no_grad()
     def _initial(self, index: int, x: Array) -> Tensor:
@@ -285,9 +299,32 @@ class Stream:
         if not cell.uses_observed:
             raise no_missing_features("Stream.step", cell)
         given = np.asarray(observed)
-        if given.dtype != np.bool_ or given.size != self._shape[0] * self._shape[1]:
-            raise shape_error("Stream.step", "observed", observed, "bool, the shape of x", "")
+        alone = given.shape == self._single and self.batch_size == 1
+        if given.dtype != np.bool_ or (given.shape != self._shape and not alone):
+            expected = f"bool, that of x, {self._shape}"
+            raise shape_error("Stream.step", "observed", observed, expected, "One per feature.")
         return given.reshape(self._shape)
+
+    def _measured(self) -> tuple[Array]:
+        """Return which features of a sample that is not finite were measured, if that is known."""
+        cell, missing = self.module.cell, np.isnan(self._x)
+        if not cell.uses_observed or bool(np.isinf(self._x).any()):
+            row, feature = np.argwhere(~np.isfinite(self._x))[0]
+            raise NonFiniteError(
+                f"Stream.step: x is {self._x[row, feature]} in sequence {row}, feature {feature}, "
+                f"and {type(cell).__name__} takes no such value. The states are as before: leave "
+                "the sample out and add its dt to the next one's, fill it in, or choose a model "
+                "that takes NaN for missing, such as tauflow.GRUD."
+            )
+        return (~missing,)
+
+    def _blown(self, dt: Gap) -> NonFiniteError:
+        limit = min(cell.stable_gap() for cell in self.module.each_cell)
+        steps = f" Solver steps are stable up to a gap of {limit:.3g}." if limit < math.inf else ""
+        return NonFiniteError(
+            f"Stream.step: the output is not finite after a gap of {dt}.{steps} Call reset(), or "
+            "give the stream the state that it had before."
+        )
 
     def _wrong_gap(self, dt: object) -> TimeError:
         return TimeError(
@@ -317,6 +354,11 @@ def _packed(projection: nn.Module) -> Callable[[Array], Array]:
         return out
 
     return call
+
+
+def _is_finite(values: Array) -> bool:
+    # The sum of squares shows it in half the time, unless it is itself too large.
+    return bool(np.vdot(values, values) < math.inf) or bool(np.isfinite(values).all())
 
 
 _STREAMS: WeakSet[Stream] = WeakSet()

@@ -59,6 +59,25 @@ def test_a_file_runs_with_other_sizes(written):
             torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
+    torch.manual_seed(3)
+    model = SequenceModel(tauflow.LTC(3, 5, bidirectional=True), 2).eval()
+    session = session_of(to_onnx(model, tmp_path / "both.onnx", mask=mask).path)
+    x, dt, h = torch.randn(4, 9, 3), torch.rand(4, 9), torch.zeros(4, 10)
+    given = {"x": x, "dt": dt}
+    if mask:
+        given["mask"] = torch.rand(4, 9) > 0.4
+    feed = {name: value.numpy() for name, value in {**given, "h_in": h}.items()}
+    y, last = (torch.from_numpy(out) for out in session.run(["y", "h_out"], feed))
+    torch.testing.assert_close((y, last), model(**given), rtol=1e-5, atol=1e-5)
+
+
+def test_what_has_no_operator_is_named(tmp_path):
+    with pytest.raises(ExportError, match="graph: No ONNX function found for"):
+        to_onnx(tauflow.ExpRNN(2, 4).eval(), tmp_path / "e.onnx")
+
+
 def test_the_description_says_what_one_must_know(written):
     file = written[1]
     facts = json.loads(file.description.read_text())

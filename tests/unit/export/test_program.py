@@ -67,6 +67,36 @@ def test_layers_directions_and_projections():
     held(exported, export_sequence(exported), mask=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "options"),
+    [
+        ("lstm", 16, {}),
+        ("gru-d", 4, {}),
+        ("ode-lstm", 5, {}),
+        ("lem", 8, {"num_layers": 2}),
+        ("cfc-mmrnn", 6, {"proj_size": 1}),
+        ("lmu", 4, {}),
+    ],
+)
+def test_a_head_on_a_part_of_the_state_leaves_both_sizes_free(name, size, options):
+    torch.manual_seed(2)
+    for outputs in (1, 2):
+        model = SequenceModel(tauflow.build(name, 2, size, **options), outputs).eval()
+        exported = ExportedSequence(model)
+        for mask in (True, False):
+            held(exported, export_sequence(exported, mask=mask), mask=mask)
+
+
+def test_sizes_that_cannot_be_free_are_an_error_of_ours():
+    class Sized(LTCCell):
+        def readout(self, h):
+            return h * (2.0 if h.shape[1] == 5 else 1.0)
+
+    rnn = tauflow.RNN(Sized(2, 3)).eval()
+    with pytest.raises(ExportError, match=r"\['B', 'T'\] free .*dynamic='B'"):
+        program(rnn)
+
+
 def test_what_no_step_changes_is_computed_once(circuit):
     traced = circuit[1]
     inside = [str(n.target) for n in traced.graph_module.scan_combine_graph_0.graph.nodes]

@@ -50,6 +50,11 @@ def by_hand(rnn, x, hx=None, *, dt, reset, mask=None):
             due |= bool(reset[row, k])
             begins.append(due and (mask is None or bool(mask[row, k])))
             due &= not begins[-1]
+        if rnn.bidirectional and mask is not None and bool(mask[row].any()):
+            # what is masked before the first sample comes after it backwards, and keeps its output
+            earliest = int(mask[row].int().argmax())
+            begins[0] |= begins[earliest]
+            begins[earliest] &= earliest == 0
         cuts = [0, *(k for k in range(1, x.shape[1]) if begins[k]), x.shape[1]]
         outputs, first, last = [], None, None
         for begin, end in pairwise(cuts):
@@ -104,6 +109,32 @@ def test_the_state_backwards_in_time_enters_the_last_episode():
     changed = (y - plain).abs().amax(-1) > 1e-12
     assert changed[:, -1].all()
     assert not (y - plain)[~given["reset"][:, 0]][:, :3, :half].eq(0).all()
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_an_episode_may_begin_with_the_first_sample_after_padding(at):
+    rnn = module("both")
+    torch.manual_seed(4)
+    x, dt = torch.randn(2, 8, D).double(), torch.rand(2, 8).double()
+    mask = torch.ones(2, 8, dtype=torch.bool)
+    mask[0, :2] = False
+    reset = torch.zeros_like(mask)
+    reset[0, at] = True
+    y, h = rnn(x, dt=dt, mask=mask)
+    again, last = rnn(x, dt=dt, mask=mask, reset=reset)
+    torch.testing.assert_close((again[mask], last), (y[mask], h))
+    hx = torch.rand(2, rnn.state_size).double()  # forwards what begins with a sample forgets it
+    y, h = rnn(x, hx, dt=dt, mask=mask, reset=reset)
+    alone, end = rnn(x[:1, 2:], _forgetting_forwards(rnn, hx)[:1], dt=dt[:1, 2:])
+    torch.testing.assert_close((y[:1, 2:], h[:1]), (alone, end))
+
+
+def _forgetting_forwards(rnn, hx):
+    """Return a state with the initial one of forward cells, and that given of backward ones."""
+    sizes = [cell.state_size for cell in rnn.cells]
+    starts = rnn.initial_state(len(hx)).split(sizes, dim=1)
+    parts = hx.split(sizes, dim=1)
+    return torch.cat([parts[i] if i % 2 else starts[i] for i in range(len(sizes))], dim=1)
 
 
 def test_no_reset_changes_nothing_and_neither_form_matters():

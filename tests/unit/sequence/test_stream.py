@@ -11,7 +11,14 @@ from torch import Tensor
 import tauflow
 from tauflow import kernels
 from tauflow.cells.catalog import MODELS
-from tauflow.errors import ArgumentError, DtypeError, ShapeError, StreamError, TimeError
+from tauflow.errors import (
+    ArgumentError,
+    DtypeError,
+    NonFiniteError,
+    ShapeError,
+    StreamError,
+    TimeError,
+)
 from tauflow.sequence import SequenceModule
 
 D, N, T = 3, 6, 5
@@ -221,6 +228,77 @@ def test_what_cannot_be_streamed_is_refused():
 def test_bad_samples_are_refused(x, dt, error, match):
     with pytest.raises(error, match=match):
         module("cfc").stream().step(x, dt)
+
+
+@pytest.mark.parametrize(
+    "name", ["gru-d", "rnn-delta-t", "rnn-impute", "rnn-decay-rubanova", "ode-rnn-rubanova"]
+)
+def test_nan_is_missing_where_the_module_takes_it_so(name):
+    rnn = module(name)
+    x, dt = samples(2)
+    x[0, 2, 1] = x[1, 0] = x[1, 3] = float("nan")
+    expected, _ = rnn(x, dt=dt)
+    stream = rnn.stream(2)
+    for k in range(T):
+        torch.testing.assert_close(stream.step(x[:, k], dt[:, k]), expected[:, k].detach())
+
+
+@pytest.mark.parametrize(("name", "value"), [("cfc", np.nan), ("ltc", np.inf), ("gru-d", np.inf)])
+def test_a_sample_that_is_no_number_leaves_the_state(name, value):
+    rnn = module(name)
+    x, dt = samples(1)
+    stream, other = rnn.stream(), rnn.stream()
+    for one in (stream, other):
+        one.step(x[:, 0], 1.0)
+    bad = x[0, 1].clone()
+    bad[2] = value
+    with pytest.raises(NonFiniteError, match=f"x is {value} in sequence 0, feature 2"):
+        stream.step(bad)
+    torch.testing.assert_close(stream.step(x[:, 2], dt[:, 2]), other.step(x[:, 2], dt[:, 2]))
+
+
+def test_a_gap_that_solver_steps_cannot_follow_is_told():
+    stream = module("ode-lstm").stream()
+    start = stream.step(torch.ones(D))
+
+    def pauses() -> None:
+        for _ in range(20):
+            stream.step(torch.ones(D), 1e5)
+
+    with pytest.raises(NonFiniteError, match=r"gap of 100000.*stable up to a gap of .*reset\(\)"):
+        pauses()
+    stream.reset()
+    torch.testing.assert_close(stream.step(torch.ones(D)), start)
+
+
+def test_observed_has_the_shape_of_the_samples():
+    stream = module("gru-d").stream(2)
+    with pytest.raises(ShapeError, match=r"observed has shape \(3, 2\).*\(2, 3\)"):
+        stream.step(torch.zeros(2, D), observed=torch.ones(D, 2, dtype=torch.bool))
+    single = module("gru-d").stream()
+    one = single.step(torch.ones(D), observed=torch.tensor([True, False, True]))
+    assert one.shape == (N,)
+
+
+def test_tokens_may_come_one_at_a_time():
+    torch.manual_seed(0)
+    model = tauflow.SequenceModel(tauflow.CfC(4, N), 2, vocabulary=9).eval()
+    ids = torch.tensor([[[3], [0], [8]]])
+    expected = model(ids)[0][0]
+    stream, batched = model.stream(), model.stream()
+    for k in range(3):
+        torch.testing.assert_close(stream.step(ids[0, k]), expected[k].detach())
+        torch.testing.assert_close(batched.step(ids[:, k]), expected[k : k + 1].detach())
+
+
+def test_a_given_state_needs_no_initial_one():
+    stream = tauflow.GNODE(D, N, initial_state="affine").stream(2)
+    stream.reset(rows=np.array([False, False]))
+    h = torch.rand(2, N)
+    stream.reset(h, rows=np.array([True, True]))
+    assert torch.equal(stream.state, h)
+    with pytest.raises(ArgumentError, match="first sample"):
+        stream.reset(rows=np.array([True, False]))
 
 
 def test_bad_states_are_refused():
