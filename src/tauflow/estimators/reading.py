@@ -138,7 +138,7 @@ def _rows_of_frames(
             )
         if not len(frame):
             raise DataError(f"X[{number}] has no steps. Leave out such sequences.")
-        sheet = replace(sheet_of(frame), where=f"X[{number}]")
+        sheet = replace(sheet_of(frame), where=f"X[{number}]", learning=False)
         if features is None and set(sheet.columns) != set(names):
             raise DataError(
                 f"X[{number}] has the columns {', '.join(sheet.columns)}, and X[0] has "
@@ -183,7 +183,7 @@ def rows_of_table(
         UnknownNameError: there is no such column.
         DataError, TimeError: a cell does not hold what it should, or times run backwards.
     """
-    sheet = sheet_of(X)
+    sheet = replace(sheet_of(X), learning=False)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
             sheet.check_name(column, role)

@@ -37,4 +37,5 @@ def test_a_refused_file_leaves_the_old_answers(call, trained, tmp_path):
     failed = call(*words, code=1)
     assert isinstance(failed.exception.__cause__, TimeError)
     assert "row 3, column 'hours' holds 1, before 2" in failed.output
+    assert "--sort" not in failed.output  # which this command does not take
     assert (tmp_path / "answers.csv").read_text() == "old"

@@ -132,6 +132,17 @@ def test_dates_of_frames_are_no_numbers(resolution):
         from_table(frame, **SAID)
 
 
+@pytest.mark.parametrize("levels", ["hours", ["patient", "hours"]])
+def test_levels_of_the_index_are_said_to_be_none_of_the_columns(levels):
+    frame = pandas.DataFrame(visits())
+    with pytest.raises(
+        UnknownNameError, match=r"is a level of the index. .* table.reset_index\(\)"
+    ):
+        from_table(frame.set_index(levels), **SAID)
+    data = from_table(frame.set_index(levels).reset_index(), **SAID)
+    assert data.card.sizes == from_table(frame, **SAID).card.sizes
+
+
 def test_an_empty_table():
     with pytest.raises(DataError, match="the table holds no rows"):
         from_table({"patient": [], "a": []}, id="patient")

@@ -40,6 +40,17 @@ def test_ids_may_be_numbers_and_validation_may_lack():
     assert data.table.ids["test"] == ("0", "1")
 
 
+def test_whole_numbers_are_the_same_ids_as_floating_point():
+    numbers = [int(name[1:]) for name in visits()["patient"]]
+    for of_table, said in ((float, int), (int, float)):
+        split = {"train": [said(one) for one in range(2, 12)], "test": [said(0), said(1)]}
+        data = from_table(visits(patient=[of_table(n) for n in numbers]), split=split, **SAID)
+        assert data.table.ids["test"] == (str(of_table(0)), str(of_table(1)))
+    floats, twice = visits(patient=[float(n) for n in numbers]), {"train": range(12), "test": [0.0]}
+    with pytest.raises(DataError, match=r"id '0.0' is in 'train' and in 'test'"):
+        from_table(floats, split=twice, **SAID)
+
+
 def test_ids_are_not_kept_in_the_file_of_a_predictor(tmp_path):
     data = from_table(visits(), split=GIVEN, **SAID)
     body = tauflow.Elman(2, 3, return_sequences=False)

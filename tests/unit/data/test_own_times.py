@@ -186,6 +186,12 @@ def test_wrong_times_are_refused_by_row_and_column(tmp_path, time, message):
     ("stamp", "message"),
     [
         ("2024-13-01", "holds '2024-13-01', expected a number, or a date such as 2024-05-31"),
+        ("13.01.2024", r"holds '13.01.2024', .* time_format='%d.%m.%Y' \(--time-format\)"),
+        ("13 Jan 2024 14:30", r"holds '13 Jan 2024 14:30', .* time_format="),
+        (
+            "1,5",
+            r"holds '1,5', .* Write decimals with a point, or pass decimal=',' \(--decimal\)\.$",
+        ),
         ("2024-02-29T00:00:00Z", "expected an offset from UTC in either every date"),
     ],
 )

@@ -47,7 +47,7 @@ def read_table(
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options.
         variables: of a long table those that an earlier one had.
-        learning: whether targets, groups and parts are read, too.
+        learning: whether it is read to learn from, see :class:`tauflow.data.table.sheet.Sheet`.
 
     Raises:
         ArgumentError: a delimiter is given for what has none.
@@ -63,7 +63,7 @@ def read_table(
         sheet = read_sheet(Path(table), delimiter or options.delimiter, names, options.decimal)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
-    return tidied(sheet, options, variables, learning=learning)
+    return tidied(replace(sheet, learning=learning), options, variables)
 
 
 def _read_parquet(path: Path) -> Sheet:

@@ -220,26 +220,25 @@ def _check_order(sheet: Sheet, id: str | None, time: str, found: Sequences) -> N
     before, row = int(rows[place]), int(rows[place + 1])
     told, holds = sheet.row(before), f"{sheet.cell(row, time)} holds {sheet.said(row, time)}"
     whose = _named(id, found.ids[owners[place]])
-    several = (
-        ""
-        if id
-        else (
+    several = ""
+    if sheet.learning and not id:
+        several = (
             " If rows are of several sequences, name the column that tells them apart: id (--id)."
         )
-    )
     if not wrong.size:
         raise TimeError(
             f"{holds}, {gaps[place]:.3g} after {told} of the same id, a gap that single precision "
             "cannot hold. Correct it, or give times in another unit."
         )
     if gaps[place] == 0:
+        merging = sheet.or_pass("duplicates='mean' or 'last' (--duplicates)")
         raise TimeError(
             f"{holds}, the same time as {told} of {whose}. Put what was measured at one time into "
-            f"one row, or pass duplicates='mean' or 'last' (--duplicates).{several}"
+            f"one row{merging}.{several}"
         )
     raise TimeError(
         f"{holds}, before {sheet.said(before, time)} of {told} of {whose}: time runs backwards. "
-        f"Sort the rows by time, or pass sort=True (--sort).{several}"
+        f"Sort the rows by time{sheet.or_pass('sort=True (--sort)')}.{several}"
     )
 
 

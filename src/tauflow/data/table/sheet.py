@@ -44,6 +44,9 @@ class Sheet:
         variables: of a long table, which are columns now.
         untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
         categorical: columns that say of themselves that they hold categories, which codes are too.
+        levels: names of the levels of a frame's index, which are no columns.
+        learning: whether it is read to learn from: targets, groups and parts are needed, and who
+            gave it can pass options, such as ``sort``, that a message advises.
     """
 
     where: str
@@ -54,6 +57,8 @@ class Sheet:
     variables: tuple[str, ...] = ()
     untyped: bool = False
     categorical: frozenset[str] = frozenset()
+    levels: tuple[str, ...] = ()
+    learning: bool = True
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)
@@ -72,6 +77,11 @@ class Sheet:
                 f"{str(column)!r} here."
             )
         if column not in self.columns:
+            if column in self.levels:
+                raise UnknownNameError(
+                    f"{self.where} has no column {column!r} ({role}): it is a level of the index. "
+                    "Make it a column: table.reset_index()."
+                )
             names = (repr(name) if "," in name else name for name in self.columns)
             raise UnknownNameError(
                 f"{self.where} has no column {column!r} ({role}).{nearest(column, self.columns)} "
@@ -182,11 +192,23 @@ class Sheet:
                 )
         return texts
 
+    def decimal_advice(self, row: int, column: str) -> str:
+        """Return what to do about a number with a decimal comma; nothing if a cell holds none."""
+        value = self.columns[column][row]
+        written = isinstance(value, str) and "," in value
+        if not written or as_number(value.replace(",", ".")) is None:
+            return ""
+        otherwise = self.or_pass("decimal=',' (--decimal)")
+        return f"Write decimals with a point{otherwise}."
+
+    def or_pass(self, option: str) -> str:
+        """Return the words for another way out, an option, where one can be passed."""
+        return f", or pass {option}" if self.learning else ""
+
     def _no_number(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
-        if isinstance(value, str) and "," in value and as_number(value.replace(",", ".")):
-            advice = "Write decimals with a point, or say decimal=',' (--decimal)."
+        advice = self.decimal_advice(row, column) or advice
         expected = "a finite number"
         number = as_number(value)
         if number is not None and math.isfinite(number):
@@ -246,6 +268,8 @@ def sheet_of(table: Any) -> Sheet:
         DataError: it has no rows.
         MissingExtraError: it is of another library than pandas, and narwhals is not installed.
     """
+    names_of_index = getattr(getattr(table, "index", None), "names", ())
+    levels = tuple(str(name) for name in names_of_index if name is not None)
     table, categorical = _by_column(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
@@ -264,7 +288,12 @@ def sheet_of(table: Any) -> Sheet:
     if not rows:
         raise DataError("the table holds no rows. Give one row for each sample.")
     return Sheet(
-        "the table", columns, np.arange(rows), " (counted from 0)", categorical=categorical
+        "the table",
+        columns,
+        np.arange(rows),
+        " (counted from 0)",
+        categorical=categorical,
+        levels=levels,
     )
 
 

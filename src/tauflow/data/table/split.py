@@ -1,6 +1,6 @@
 """The three parts of a table: of whole ids, of groups of ids, or of the rows of each id."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,7 +83,8 @@ def parts_said(sheet: Sheet, options: TableOptions, sequences: Sequences) -> dic
     parts: dict[str, str] = {}
     known = set(sequences.ids)
     for part, ids in options.split.items():
-        for name in ids:
+        for given in ids:
+            name = _as_in(known, given)
             if parts.setdefault(name, part) != part:
                 raise DataError(
                     f"split: id {name!r} is in {parts[name]!r} and in {part!r}: what is tested "
@@ -116,6 +117,12 @@ def _as_given(target: Target, options: TableOptions, said: Mapping[str, str]) ->
     counts = _listed([len(one) for one in parts.values()])
     note = f"{len(of_each)} ids: {counts}, {by}."
     return Split(target, parts, target.whole.kept(keep["train"]), f"{by}: {counts}", (note,))
+
+
+def _as_in(known: Collection[str], name: str) -> str:
+    """Return an id as a table has it: whole numbers may be 2 here and 2.0 there."""
+    other = name.removesuffix(".0") if name.endswith(".0") else f"{name}.0"
+    return other if name not in known and other in known else name
 
 
 def groups_of(

@@ -25,8 +25,6 @@ def tidied(
     sheet: Sheet,
     options: TableOptions,
     variables: Sequence[str] | None = None,
-    *,
-    learning: bool = True,
 ) -> Sheet:
     """Return the table with decimal points, dates, and one row for each time of each id.
 
@@ -34,7 +32,6 @@ def tidied(
         sheet: the table as it is.
         options: what the user says of it.
         variables: of a long table those that an earlier one had: each is a column, and no other is.
-        learning: whether targets, groups and parts are read, too.
 
     Raises:
         ArgumentError, UnknownNameError: columns are not there, or have two roles.
@@ -48,7 +45,7 @@ def tidied(
     if options.long is not None:
         sheet = _wide(sheet, options, variables)
     elif options.duplicates != DUPLICATES[0]:
-        sheet = _merged(sheet, options, _names(sheet, options) if learning else ())
+        sheet = _merged(sheet, options, _names(sheet, options) if sheet.learning else ())
     for column in options.static or ():
         sheet = _spread(sheet, sheet.check_name(column, "static"), options)
     return sheet
@@ -268,7 +265,8 @@ class _Cells:
             several = np.flatnonzero(np.bincount(whose, minlength=size)[whose] > 1)
             if several.size:
                 again = several[whose[several] == whose[several[0]]][1]
-                advice = "Remove one, or pass duplicates='mean' or 'last' (--duplicates)"
+                merging = self.sheet.or_pass("duplicates='mean' or 'last' (--duplicates)")
+                advice = f"Remove one{merging}"
                 raise self._twice(int(rows[again]), column, what, advice)
         if numbers is None or self.options.duplicates == "last":  # text: in any case
             last = np.full(size, -1)

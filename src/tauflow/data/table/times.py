@@ -38,6 +38,8 @@ _EXPECTED = (
 _BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 """Dates that are written without a sign between their digits, by the number of these."""
 _YEARS = range(1900, 2101)
+_DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
+"""What is written like a date, in whatever form."""
 _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
 _FINER_YET = re.compile(r"[.,]\d{10}")
 _NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
@@ -271,6 +273,10 @@ def _moment(value: Any) -> tuple[datetime | None, int]:
 
 
 def _no_time(sheet: Sheet, column: str, row: int, expected: str) -> TimeError:
-    return TimeError(
-        f"{sheet.holds(row, column)}, expected {expected}. Correct it, or remove the row."
-    )
+    advice = sheet.decimal_advice(row, column) or "Correct it, or remove the row."
+    if sheet.learning and _DATE.fullmatch(sheet.said(row, column)):
+        advice += (
+            " For dates in another form say which, as strptime of Python does: "
+            "time_format='%d.%m.%Y' (--time-format)."
+        )
+    return TimeError(f"{sheet.holds(row, column)}, expected {expected}. {advice}")
