@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tauflow.data.table.sheet import sheet_of
-from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.training import Recipe, train
@@ -30,7 +30,6 @@ from .rows import Floats, Rows
 from .targets import (
     Task,
     checked_weight,
-    in_order_of_ids,
     parts_of,
     per_sequence,
     validation_of,
@@ -280,28 +279,24 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if not isinstance(y, str):
             rows = self._rows(X, given, reset=reset)
-            array = in_order_of_ids("y", y, rows, X, self._id(given))
             name = getattr(y, "name", None)
             if reset and name is not None and name in (rows.names or ()):
                 raise DataError(
                     f"y is called {name!r}, and so is a column of X, which would be a feature. "
                     f"Drop it from X, or give y={name!r}."
                 )
-            if not array.ndim:
-                raise ShapeError(f"y must hold a target per sequence, got {y!r}.")
-            return rows, per_sequence("y", array, rows)
+            return rows, per_sequence("y", y, rows, X, self._id(given))
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
         rows = self._rows(X, given, reset=reset, besides=(y,))
         sheet = sheet_of(X)
         column = np.asarray(sheet.columns[sheet.check_name(y, "target")])
-        return rows, per_sequence("y", column, rows)
+        return rows, per_sequence("y", column, rows, X, self._id(given))
 
     def _weight(self, weight: Any, X: Any, rows: Rows, given: "Given") -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
         if rows.order is not None and np.ndim(weight):
-            weight = in_order_of_ids("sample_weight", weight, rows, X, self._id(given))
-            weight = per_sequence("sample_weight", weight, rows)
+            weight = per_sequence("sample_weight", weight, rows, X, self._id(given))
         return checked_weight(weight, len(rows))
 
     def _id(self, given: "Given") -> str | None:

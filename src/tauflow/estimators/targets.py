@@ -63,27 +63,63 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     return weight
 
 
-def in_order_of_ids(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> NDArray[Any]:
-    """Return targets, or weights, as an array; one per id in the order in which ids first occur.
-
-    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
+def per_sequence(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> NDArray[Any]:
+    """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Args:
         name: for messages.
-        given: one per id or row, of any library.
-        rows: of the table; for arrays, whose sequences have no ids, nothing is looked up.
-        X: the table.
-        id: its column of the ids.
+        given: one per sequence, or per row of a table, of any library.
+        rows: the sequences.
+        X: what they come from.
+        id: column of the ids, if that is a table.
 
     Raises:
-        DataError: the index of one per id holds something else, and does not count them.
+        ShapeError: there are neither as many as sequences nor as rows, or it is a single one.
+        DataError: a sequence of a table has several, or none, or an index is not that of the ids.
     """
-    if rows.order is None or not hasattr(given, "iloc") or len(given) != len(rows):
+    given = given if hasattr(given, "iloc") else np.asarray(given)
+    if not given.ndim:
+        raise ShapeError(f"{name} must hold one entry per sequence, got {given.item()!r}.")
+    if len(given) != len(rows) and (rows.order is None or len(given) != len(rows.values)):
+        raise ShapeError(
+            f"Found input variables with inconsistent numbers of samples: {name} has {len(given)} "
+            f"entries, and X has {len(rows)} sequences."
+        )
+    if rows.order is None:
         return np.asarray(given)
+    ids = np.asarray(X[id])[rows.order[rows.starts]]
+    if len(given) == len(rows):
+        y = _in_order_of(ids, name, given, rows, X, id)
+        _refuse_absent(name, y, ids)
+        return y
+    sorted_y = np.asarray(given)[rows.order]
+    _refuse_absent(name, sorted_y, np.repeat(ids, rows.lengths))
+    firsts = sorted_y[rows.starts]
+    differs = sorted_y != np.repeat(firsts, rows.lengths, axis=0)
+    if differs.any():
+        place = int(np.argwhere(differs)[0][0])
+        raise DataError(
+            f"{name} has two values for one sequence: that of row {rows.order[place]} (counted "
+            f"from 0) is {sorted_y[place]}, another than in the first row of its id."
+        )
+    return firsts
+
+
+def _in_order_of(
+    ids: NDArray[Any], name: str, given: Any, rows: Rows, X: Any, id: str | None
+) -> NDArray[Any]:
+    """Return targets, or weights, one per id, in the order of the ids.
+
+    An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
+
+    Raises:
+        DataError: it holds something else, and does not count them.
+    """
+    if isinstance(given, np.ndarray):
+        return given
     index, of_rows = given.index, len(rows) == len(rows.values)
     if of_rows and index.name != id and index.equals(getattr(X, "index", None)):
         return np.asarray(given)
-    ids = np.asarray(X[id])[rows.order[rows.starts]]
     if index.is_unique and index.nlevels == 1:
         places = index.get_indexer(ids)
         if (places >= 0).all():
@@ -97,48 +133,18 @@ def in_order_of_ids(name: str, given: Any, rows: Rows, X: Any, id: str | None) -
     return np.asarray(given)
 
 
-def per_sequence(name: str, y: NDArray[Any], rows: Rows) -> NDArray[Any]:
-    """Return one target, or weight, per sequence, where a table may come with one per row.
-
-    Raises:
-        ShapeError: there are neither as many as sequences nor as rows.
-        DataError: a sequence of a table has several, or none.
-    """
-    if rows.order is not None and len(y) in (len(rows), len(rows.values)):
-        _refuse_absent(name, y, rows)
-    if len(y) == len(rows):
-        return y
-    if rows.order is None or len(y) != len(rows.values):
-        raise ShapeError(
-            f"Found input variables with inconsistent numbers of samples: {name} has {len(y)} "
-            f"entries, and X has {len(rows)} sequences."
-        )
-    sorted_y = y[rows.order]
-    firsts = sorted_y[rows.starts]
-    differs = sorted_y != np.repeat(firsts, rows.lengths, axis=0)
-    if differs.any():
-        row = int(rows.order[np.argwhere(differs)[0][0]])
-        raise DataError(
-            f"{name} has two values for one sequence: that of row {row} (counted from 0) is "
-            f"{y[row]}, another than in the first row of its id."
-        )
-    return firsts
-
-
-def _refuse_absent(name: str, y: NDArray[Any], rows: Rows) -> None:
-    """Raise :class:`DataError` if a sequence, or a row of a table, has no target or weight."""
-    assert rows.order is not None
+def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
+    """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
     if y.dtype.kind == "O":
         cells = [not isinstance(cell, str) and is_missing(cell) for cell in y.ravel().tolist()]
         absent = np.array(cells, np.bool_).reshape(y.shape)
     else:
         absent = y != y  # of NaN and NaT alone
     if absent.any():
-        place = int(np.argwhere(absent)[0][0])
-        row = place if len(y) == len(rows.values) else int(rows.order[rows.starts[place]])
+        whose = str(ids[np.argwhere(absent)[0][0]])
         raise DataError(
-            f"{name} has no value for the id of row {row} (counted from 0) of X. Fill it in, or "
-            f"remove all rows of that id from X and {name}."
+            f"{name} has no value for the id {whose!r}. Fill it in, or remove all rows of that id "
+            f"from X and {name}."
         )
 
 

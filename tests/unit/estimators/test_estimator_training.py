@@ -190,7 +190,7 @@ Y = [0, 1, 0, 1]
         ({"y": "target"}, ArgumentError, "y='target' names a column, and X is no table"),
         ({"y": [0, 1]}, ShapeError, "y has 2 entries, and X has 4 sequences"),
         ({"y": [1, 1, 1, 1]}, DataError, "one class only, 1"),
-        ({"y": 3}, ShapeError, "y must hold a target per sequence, got 3"),
+        ({"y": 3}, ShapeError, "y must hold one entry per sequence, got 3"),
         ({"y": None}, ArgumentError, "requires y to be passed"),
         ({"X": np.zeros((1, 2, 3, 4))}, ShapeError, r"X has shape \(1, 2, 3, 4\)"),
         ({"X": [np.zeros((2, 2)), np.zeros(2)]}, ShapeError, r"X\[1\] has shape \(2,\)"),
@@ -279,12 +279,14 @@ def test_tables_that_do_not_fit_are_refused():
         classifier.fit(frame, [0, 1, 1, 1], id="who", time="at")
     absent = frame["y"].astype("Int64").where(frame["who"] > 0)
     for y in (absent, absent.astype("boolean"), absent.astype("float"), [None, None, 1, 1]):
-        with pytest.raises(DataError, match=r"y has no value for the id of row 0 .* remove all"):
+        with pytest.raises(
+            DataError, match=r"y has no value for the id '0'. Fill it in, or remove all"
+        ):
             classifier.fit(frame[["who", "at", "a"]], y, id="who", time="at")
     of_ids = absent.groupby(frame["who"]).first()[::-1]
-    with pytest.raises(DataError, match=r"y has no value for the id of row 0 "):
+    with pytest.raises(DataError, match=r"y has no value for the id '0'"):
         classifier.fit(frame[["who", "at", "a"]], of_ids, id="who", time="at")
-    with pytest.raises(DataError, match=r"sample_weight has no value for the id of row 2 "):
+    with pytest.raises(DataError, match=r"sample_weight has no value for the id '1'"):
         classifier.fit(frame, "y", [1, 1, np.nan, np.nan], id="who", time="at")
     with pytest.raises(UnknownNameError, match=r"no column 'whom'.*Did you mean 'who'"):
         classifier.fit(frame, "y", id="whom")
