@@ -90,8 +90,8 @@ class Predictor:
         """Predict how likely each class is; see :meth:`predict`.
 
         Returns:
-            Of a table a data frame, with one column for each class in place of one; of a batch
-            (B, C) or (B, T, C).
+            Of a table a data frame, with one column for each class, named by it as text, in place
+            of one; of a batch (B, C) or (B, T, C).
 
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.

@@ -21,11 +21,7 @@ from .times import read_times
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
-def tidied(
-    sheet: Sheet,
-    options: TableOptions,
-    variables: Sequence[str] | None = None,
-) -> Sheet:
+def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None = None) -> Sheet:
     """Return the table with decimal points, dates, and one row for each time of each id.
 
     Args:
