@@ -21,13 +21,17 @@ class HoldsConstants(nn.Module):
 
         Args:
             name: of the buffer.
-            exact: its value, in double precision.
+            exact: its value, in double precision if it has a fraction; made on the CPU, for on the
+                meta device nothing would be left to round.
             persistent: whether it belongs to the state dict.
         """
-        assert exact.dtype == torch.float64
+        assert exact.dtype in (torch.float64, torch.int64)
         self.__dict__.setdefault("_exact", {})[name] = exact  # no buffer, which would be moved
-        rounded = exact.to(torch.get_default_dtype())
-        self.register_buffer(name, rounded, persistent=persistent)
+        dtype = torch.get_default_dtype() if exact.is_floating_point() else exact.dtype
+        default = torch.get_default_device()
+        # On the meta device, too, it is what it is: no load_state_dict would bring it.
+        device = exact.device if default.type == "meta" else default
+        self.register_buffer(name, exact.to(device, dtype), persistent=persistent)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         """Move the module (``to``, ``double``, ``half``, ``to_empty``), then round constants."""

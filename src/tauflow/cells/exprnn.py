@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tauflow.checks import one_of
 
 from .base import Hoisted
-from .constants import exact_product
+from .constants import HoldsConstants, exact_product
 from .gap_feature import AbstractGapFeatureCell
 from .initialise import Generator
 
@@ -22,7 +22,7 @@ def modrelu(z: Float[Tensor, "*batch N"], b: Float[Tensor, " N"]) -> Float[Tenso
     return torch.sign(z) * torch.relu(torch.abs(z) + b)
 
 
-class ExpRNNCell(AbstractGapFeatureCell):
+class ExpRNNCell(HoldsConstants, AbstractGapFeatureCell):
     r"""Recurrent cell whose recurrent matrix is orthogonal, for gradients that keep their length.
 
     .. math::
@@ -67,7 +67,9 @@ class ExpRNNCell(AbstractGapFeatureCell):
         self.W_x = nn.Parameter(torch.empty(N, self.feature_size))
         self.S = nn.Parameter(torch.empty(N * (N - 1) // 2))
         self.b = nn.Parameter(torch.empty(N))
-        self.register_buffer("places", _places(N), persistent=False)
+        with torch.device("cpu"):
+            places = _places(N)
+        self.hold_constant("places", places, persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -75,13 +77,13 @@ class ExpRNNCell(AbstractGapFeatureCell):
         """Draw W_x Kaiming normal, b from U(-0.01, 0.01), S as ``init`` says (the code)."""
         nn.init.kaiming_normal_(self.W_x, nonlinearity="relu", generator=generator)
         self.b.uniform_(-0.01, 0.01, generator=generator)
-        pairs = torch.arange(0, self.hidden_size - 1, 2, device=self.S.device)
+        pairs = torch.arange(0, self.hidden_size - 1, 2, device=self.places.device)
         low, high = (0.0, math.pi / 2) if self.init == "cayley" else (-math.pi, math.pi)
         angles = self.S.new_empty(len(pairs)).uniform_(low, high, generator=generator)
         if self.init == "cayley":  # -sqrt((1 - cos) / (1 + cos))
             angles = -torch.tan(angles / 2)
         self.S.zero_()
-        self.S[self.places[pairs, pairs + 1]] = angles
+        self.S[self.places[pairs, pairs + 1].to(self.S.device)] = angles
 
     @property
     def Q(self) -> Float[Tensor, "N N"]:

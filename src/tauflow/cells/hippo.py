@@ -100,7 +100,8 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
                     "step_size per sample."
                 )
             self.step_size = positive(step_size=0.01 if step_size is None else step_size)
-            discrete = zero_order_hold(*laguerre(self.order), self.step_size)
+            with torch.device("cpu"):
+                discrete = zero_order_hold(*laguerre(self.order), self.step_size)
             for name, constant in zip("AB", discrete, strict=True):
                 self.hold_constant(name, constant, persistent=False)
         N, features = self.hidden_size, self.feature_size

@@ -88,9 +88,9 @@ class LMUCell(HoldsConstants, AbstractGapFeatureCell):
         self.discretisation = one_of(_DISCRETISATIONS, discretisation=discretisation)
         self.init = one_of(("lmu", "hippo"), init=init)
         discretise = _DISCRETISATIONS[discretisation]
-        for name, constant in zip(
-            "AB", discretise(*legendre_window(self.order), 1 / theta), strict=True
-        ):
+        with torch.device("cpu"):
+            discrete = discretise(*legendre_window(self.order), 1 / theta)
+        for name, constant in zip("AB", discrete, strict=True):
             self.hold_constant(name, constant, persistent=False)
         N, P, features = self.hidden_size, self.order, self.feature_size
         self.e_x = nn.Parameter(torch.empty(features))

@@ -17,13 +17,15 @@ def feature_means(input_size: int, x_mean: float | Sequence[float]) -> Tensor:
         ArgumentError: there are not as many means as features, or one is not finite.
     """
     if not isinstance(x_mean, Sequence):
-        return torch.full((input_size,), finite(x_mean=x_mean), dtype=torch.float64)
+        return torch.full((input_size,), finite(x_mean=x_mean), dtype=torch.float64, device="cpu")
     if len(x_mean) != input_size:
         raise ArgumentError(
             f"x_mean must be one number, or one for each of the {input_size} features, got "
             f"{len(x_mean)} of them."
         )
-    return torch.tensor([finite(x_mean=value) for value in x_mean], dtype=torch.float64)
+    return torch.tensor(
+        [finite(x_mean=value) for value in x_mean], dtype=torch.float64, device="cpu"
+    )
 
 
 def options_of_width(options: Mapping[str, Any], input_size: int) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Recording(NamedTuple):
         forward: the step.
         back: the way back, if gradients were wanted.
         widths: of the parts of what steps read.
+        flags: which of these parts are truth values.
     """
 
     settings: list[Any]
@@ -87,6 +88,7 @@ class Recording(NamedTuple):
     forward: tapes.Program
     back: tapes.Program | None
     widths: tuple[int, ...]
+    flags: tuple[bool, ...]
 
 
 class Form(NamedTuple):
@@ -230,6 +232,7 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
         tapes.record_forward(graph, given, met),
         tapes.record_back(graph, given, met, wants) if keeps else None,
         tuple(width for width, _ in shapes),
+        tuple(part.dtype is torch.bool for part in split.parts),
     )
     if len(held) > _MOST_RECORDINGS:
         held.pop(next(iter(held)), None)
@@ -277,7 +280,9 @@ class RecordedProgram(Program):
         after, first = [], 0
         for rows, own in _dealt(form, met):
             recording = form.by_rows[rows]
-            parts = step[0][first : first + rows].split(recording.widths, dim=1)
+            split = step[0][first : first + rows].split(recording.widths, dim=1)
+            flagged = zip(split, recording.flags, strict=True)
+            parts = [part.bool() if flag else part for part, flag in flagged]
             after.append(recording.graph.run([h[first : first + rows], *parts], own))
             first += rows
         return torch.cat(after)

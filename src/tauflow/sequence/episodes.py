@@ -29,6 +29,8 @@ def run_episodes(
     """
     assert inputs.reset is not None
     batch, steps = inputs.reset.shape
+    if not batch:
+        return run(replace(inputs, reset=None), starts)
     begins, anew = inputs.reset.clone(), inputs.reset[:, 0]
     if directions == 2 and inputs.mask is not None:
         # Backwards a sequence ends with its first sample, and not with what is masked before that.

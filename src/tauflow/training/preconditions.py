@@ -156,6 +156,35 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         l2_penalty(model)
 
 
+def check_own_loss(loss: object, recipe: Recipe) -> None:
+    """Refuse a loss of PyTorch's kind that would be another one than it seems.
+
+    Args:
+        loss: as it was given.
+        recipe: the protocol.
+
+    Raises:
+        ArgumentError: it has parameters, which nobody trains; or parts of a batch are added up by
+            their entries, and it is no mean over them.
+    """
+    if not isinstance(loss, nn.Module):
+        return
+    if any(parameter.requires_grad for parameter in loss.parameters()):
+        raise ArgumentError(
+            f"loss={type(loss).__name__} has parameters, and only the model's are trained. Make "
+            "it a part of the model, used in training_loss, or call loss.requires_grad_(False)."
+        )
+    by_weight = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None
+    reduction = getattr(loss, "reduction", "mean")
+    if recipe.accumulate > 1 and (by_weight or reduction != "mean"):
+        why = "divides by weights" if by_weight else f"has reduction={reduction!r}"
+        raise ArgumentError(
+            f"accumulate adds up a batch's loss by its entries, and loss={type(loss).__name__} is "
+            f"no mean over them: it {why}. Take one that is (for classes class_weights with "
+            "class_weight_mean='entries'), or accumulate=1."
+        )
+
+
 def check_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None:
     """Refuse a model, a split or a recipe that is another kind of thing.
 
@@ -164,6 +193,12 @@ def check_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None
     """
     if not isinstance(model, nn.Module):
         raise DtypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name} in the model's state dict is a {type(value).__name__}, which checkpoints "
+                "do not hold. Keep it in a buffer, or out of get_extra_state()."
+            )
     for name, data in splits.items():
         if (data is None and name != "train") or isinstance(data, SequenceBatch):
             continue

@@ -90,6 +90,34 @@ def test_a_module_from_the_meta_device_keeps_what_is_known():
     torch.testing.assert_close(there.A, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["lmu", "hippo-lagt", "exprnn", "gru-d"])
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_model_built_on_the_meta_device_is_the_one_that_is_loaded(name, assign):
+    torch.manual_seed(0)
+    model, x = tauflow.build(name, 3, 5), torch.randn(2, 12, 3)
+    with torch.device("meta"):
+        other = tauflow.build(name, 3, 5)
+    if not assign:
+        other.to_empty(device="cpu")
+    other.load_state_dict(model.state_dict(), assign=assign)
+    torch.testing.assert_close(other(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["lmu", "hippo-lagt", "exprnn", "gru-d"])
+def test_a_model_built_on_the_meta_device_can_be_drawn(name):
+    with torch.device("meta"):
+        other = tauflow.build(name, 3, 5)
+    other.to_empty(device="cpu")
+    torch.manual_seed(0)
+    other.cell.reset_parameters()
+    torch.manual_seed(0)
+    here = tauflow.build(name, 3, 5)
+    torch.manual_seed(0)
+    here.cell.reset_parameters()
+    x = torch.randn(2, 6, 3)
+    torch.testing.assert_close(other(x), here(x), rtol=0, atol=0)
+
+
 def test_a_constant_of_one_s_own():
     class Scaled(HoldsConstants):
         def __init__(self):

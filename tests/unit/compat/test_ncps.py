@@ -52,6 +52,21 @@ def pair(name):
     return theirs.eval(), same.eval()
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_around_a_network_loads_as_a_part(name):
+    torch.manual_seed(0)
+    theirs, same = (
+        torch.nn.ModuleDict({"body": NETWORKS[name](library), "head": torch.nn.Linear(2, 3)})
+        for library in (ncps, ours)
+    )
+    same.load_state_dict(theirs.state_dict())
+    expected, alone = theirs["body"].eval(), same["body"].eval()
+    x = torch.randn(B, B, D)
+    torch.testing.assert_close(alone(x)[0], expected(x)[0], rtol=1e-5, atol=1e-6)
+    assert torch.equal(same["head"].weight, theirs["head"].weight)
+    same.load_state_dict(same.state_dict())
+
+
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_numbers_of_ncps_with_its_weights(name, gaps):

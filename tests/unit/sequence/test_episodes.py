@@ -281,3 +281,8 @@ def test_steps_under_transforms_of_functions():
 def test_steps_that_do_not_fit_are_refused(step, error, match):
     with pytest.raises(error, match=match):
         step()
+
+
+def test_a_batch_without_sequences_may_have_episodes():
+    y, h = module("cfc")(torch.empty(0, T, D).double(), reset=torch.zeros(0, T, dtype=torch.bool))
+    assert (y.shape[0], h.shape[0]) == (0, 0)

@@ -158,3 +158,46 @@ def test_what_is_no_number_is_refused():
         fit("values", lambda prediction, y: (prediction - y) ** 2)
     with pytest.raises(ArgumentError, match="returned a float, expected one number, a tensor"):
         fit("values", lambda prediction, y: 1.0)
+
+
+class Weighing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, prediction, y):
+        return self.weight * F.mse_loss(prediction, y)
+
+
+def test_parameters_of_a_loss_are_not_forgotten_in_silence():
+    with pytest.raises(ArgumentError, match=r"Weighing has parameters.*requires_grad_\(False\)"):
+        fit("values", Weighing())
+    fit("values", Weighing().requires_grad_(False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "match"),
+    [
+        ("values", nn.MSELoss(reduction="sum"), "MSELoss is no mean over them: it has reduction"),
+        ("classes", nn.CrossEntropyLoss(weight=torch.ones(2)), "it divides by weights"),
+    ],
+)
+def test_accumulate_adds_up_means_over_entries_alone(kind, loss, match):
+    recipe = Recipe(epochs=1, batch_size=2, accumulate=2, select="last")
+    with pytest.raises(ArgumentError, match=match):
+        fit(kind, loss, recipe=recipe)
+    fit(kind, loss, recipe=Recipe(epochs=1, batch_size=4, select="last"))
+
+
+def test_a_mean_of_ones_own_may_accumulate():
+    given = {"optimizer": "sgd", "epochs": 2, "shuffle": False, "select": "last"}
+    whole = fit(
+        "classes", nn.CrossEntropyLoss(label_smoothing=0.1), recipe=Recipe(batch_size=4, **given)
+    )
+    parts = fit(
+        "classes",
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        recipe=Recipe(batch_size=2, accumulate=2, **given),
+    )
+    for name in whole[1]:
+        torch.testing.assert_close(whole[1][name], parts[1][name])

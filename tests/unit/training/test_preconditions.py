@@ -62,3 +62,15 @@ def test_a_task_gives_its_parts_and_its_card():
 def test_a_device_that_is_not_here_is_refused():
     with pytest.raises(ArgumentError, match=r"^device='nowhere' cannot be used here: .* 'cpu'"):
         fit(device="nowhere")
+
+
+def test_state_that_no_checkpoint_holds_is_refused():
+    class Counting(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(ArgumentError, match=r"_extra_state .* is a dict"):
+        train(Counting(1, 1), train=DATA, recipe=Recipe(epochs=1, select="last"))

@@ -6,7 +6,6 @@ same. Other than there, gaps (B, T) go with their samples also where B is the nu
 values in a CfC too, and options without effect are refused.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -73,14 +72,20 @@ class _Network(nn.Module):
         """Synapses from input features."""
         return self._built.sensory_synapse_count
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Load a state dict of this class, or one of the class of ``ncps`` by the same name."""
-        if not any(name.startswith("rnn.") for name in state_dict):
-            body = from_ncps(state_dict, **self._settings)
-            state_dict = {f"rnn.{name}": value for name, value in body.state_dict().items()}
-        return super().load_state_dict(state_dict, strict, assign)
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        """Load the entries of this class, or of the class of ``ncps`` by the same name.
+
+        That is what torch calls for the parts of a model, too, in whose state dict they stand.
+        """
+        own = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        if own and not any(name.startswith("rnn.") for name in own):
+            for name in own:
+                del state_dict[prefix + name]
+            body = from_ncps(own, **self._settings)
+            state_dict.update({f"{prefix}rnn.{k}": v for k, v in body.state_dict().items()})
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     @property
     def _body(self) -> SequenceModule:

@@ -83,18 +83,22 @@ def _save(ctx: Any, *tensors: Tensor | None) -> None:
     ``parameter.data = smaller`` leaves no trace, and the loops back would read beyond its end.
     """
     ctx.save_for_backward(*tensors)
-    ctx.kept_as = [None if one is None else (one.shape, one.dtype) for one in tensors]
+    ctx.kept_as = [None if one is None else (one.shape, one.dtype, one.stride()) for one in tensors]
 
 
 def _saved(ctx: Any) -> tuple[Any, ...]:
-    """Return what :func:`_save` saved.
+    """Return what :func:`_save` saved, laid out as it was: the loops go by strides.
+
+    Hooks on saved tensors, such as ``torch.autograd.graph.save_on_cpu``, keep values and shapes.
 
     Raises:
         ShapeError, DtypeError: one has become another tensor since.
     """
     tensors = ctx.saved_tensors  # once: a checkpoint unpacks no tensor twice
+    found: list[Tensor | None] = []
     for tensor, was in zip(tensors, ctx.kept_as, strict=True):
         if was is None:
+            found.append(None)
             continue
         if tensor.shape != was[0]:
             raise shape_error("backward", _WHAT, tensor, str(tuple(was[0])), _ADVICE)
@@ -102,7 +106,17 @@ def _saved(ctx: Any) -> tuple[Any, ...]:
             raise DtypeError(
                 f"backward: {_WHAT} has dtype {tensor.dtype}, expected {was[1]}. {_ADVICE}"
             )
-    return tuple(tensors)
+        found.append(tensor if tensor.stride() == was[2] else _laid_out(tensor, was[2]))
+    return tuple(found)
+
+
+def _laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """Return a tensor with other strides; as it is if several entries share a place in them."""
+    if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True)):
+        return tensor
+    return torch.empty_strided(
+        tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
 _WHAT = "a tensor of the forward pass"
