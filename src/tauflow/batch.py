@@ -33,8 +33,8 @@ class SequenceBatch:
         dt: time elapsed since the previous sample, (B, T); the unit is the data set's.
         mask: (B, T) bool, false at padding.
         observed: bool, in the shape of x, which features were measured.
-        y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known;
-            defaults to ``mask`` in losses.
+        y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known, false
+            at padding; defaults to ``mask`` in losses.
         weight: (B,), above 0, how much each sequence counts in the loss; a mean over entries then
             is a weighted one. Metrics count all alike.
     """

@@ -15,7 +15,7 @@ from tauflow.registry import Registry
 from .asked import AnyScore, score_asked
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
 from .ranks import Ranks
-from .score import Score
+from .score import Score, refuse_masked_targets
 from .subnormals import flushed_subnormals
 
 
@@ -178,11 +178,12 @@ def evaluate(
         batch_size: sequences per forward pass.
 
     Raises:
-        DataError: the split is empty, or no entry of it is valid.
+        DataError: the split is empty, no entry of it is valid, or its ``y_mask`` counts padding.
     """
-    (value,) = evaluate_all(
-        model, data, metrics=[score_asked("metric", metric, METRICS)], batch_size=batch_size
-    )
+    score = score_asked("metric", metric, METRICS)
+    for first, piece in data.pieces():
+        refuse_masked_targets(f"{score.name}: the targets of the data", piece, first)
+    (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)
     return value
 
 

@@ -198,7 +198,9 @@ class Recipe:
 
     def _check_class_weights(self, weights: tuple[float, ...]) -> None:
         if not isinstance(weights, tuple) or len(weights) < 2:
-            raise ArgumentError(f"class_weights must be one number per class, got {weights!r}.")
+            raise ArgumentError(
+                f"class_weights must be a tuple of one number per class, got {weights!r}."
+            )
         for weight in weights:
             _number("class_weights", weight, above=0.0)
 

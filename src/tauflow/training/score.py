@@ -138,14 +138,16 @@ class Score:
 
         Raises:
             DtypeError: targets have the wrong dtype.
-            DataError: a target that counts is outside its range, or not finite.
+            DataError: a target that counts is outside its range, not finite, or at a step that is
+                masked.
         """
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
         if self.target == "values" and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
-        for _, piece in batch.pieces():
+        for first, piece in batch.pieces():
+            refuse_masked_targets(where, piece, first)
             self._check_values(where, piece)
 
     def _check_values(self, where: str, batch: SequenceBatch) -> None:
@@ -191,6 +193,20 @@ class Score:
                 f"{self.name}: y has dtype {batch.y.dtype}, predictions have {prediction.dtype}. "
                 "Convert the data, or the model, so that they agree."
             )
+
+
+def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
+    """Refuse a ``y_mask`` that counts padding, as one made by ``isfinite`` of padded targets is."""
+    if batch.mask is None or batch.y_mask is None:
+        return
+    counts = batch.y_mask if batch.y_mask.ndim == 2 else batch.y_mask.any(-1)
+    if counts.shape != batch.mask.shape or not bool((beyond := counts & ~batch.mask).any()):
+        return
+    row, step = beyond.nonzero()[0].tolist()
+    raise DataError(
+        f"{where} count at steps that mask leaves out, first at sequence {first + row}, step "
+        f"{step}: y_mask is true there, and takes the place of mask. Give y_mask & mask."
+    )
 
 
 def _per_entry(weight: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:

@@ -248,3 +248,24 @@ def test_a_prediction_that_is_not_a_number_is_no_right_answer(name):
     assert np.isfinite(evaluate(Echo(), whole, metric=name))
     x[2, 3, -1] = torch.nan
     assert np.isnan(evaluate(Echo(), SequenceBatch(x, y), metric=name, batch_size=2))
+
+
+def test_targets_in_the_padding_are_refused():
+    x = torch.zeros(2, 6, 1)
+    mask = torch.arange(6) < torch.tensor([[6], [2]])
+    y = torch.zeros(2, 6, 1)
+    y[mask] = 1.0
+    known = torch.isfinite(y[..., 0])  # true in the padding, which holds zeros
+
+    class Zero(torch.nn.Module):
+        def forward(self, x, **_):
+            return torch.zeros_like(x), None
+
+    match = r"count at steps that mask leaves out, first at sequence 1, step 2.*y_mask & mask"
+    for wrong in (known, known.unsqueeze(-1)):
+        with pytest.raises(DataError, match=match):
+            evaluate(Zero(), SequenceBatch(x, y, mask=mask, y_mask=wrong), metric="mse")
+        with pytest.raises(DataError, match=match):
+            METRICS["mse"].check_targets("training", SequenceBatch(x, y, mask=mask, y_mask=wrong))
+    right = SequenceBatch(x, y, mask=mask, y_mask=known & mask)
+    assert evaluate(Zero(), right, metric="mse") == 1.0

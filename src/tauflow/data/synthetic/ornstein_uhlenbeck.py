@@ -48,7 +48,7 @@ ORNSTEIN_UHLENBECK = DatasetCard(
         "Runge-Kutta method (SOSRI) in Julia; their path cannot be drawn again in Python.",
         "The state that the path starts from is not published. By default it is drawn from the "
         "stationary law; the option start gives a value one interval before the first sample.",
-        "A model that gives the mean, 1, at every step has an error of about 0.5.",
+        "By default a model that gives the mean, 1, at every step has an error of about 0.5.",
     ),
 )
 

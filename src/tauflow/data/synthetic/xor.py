@@ -26,7 +26,7 @@ _SHARED_NOTES = (
     "Answering 0 always is right for 49.11 % of the test part.",
     "Leak: 36.05 % of the test streams are training streams too, of 19 bits or fewer: lengths are "
     "drawn evenly, and there are only 2^n streams of n bits. test='unseen' leaves them out; 6395 "
-    "remain, of 9 to 31 bits.",
+    "remain, of 9 to 31 bits. A validation part of holdout keeps its own: 35.85 % of 2000 streams.",
 )
 
 XOR_DENSE = DatasetCard(

@@ -43,6 +43,12 @@ class Candidate(NamedTuple):
     parameters: int | None
     seconds: float | None
 
+    @property
+    def title(self) -> str:
+        """What it is called, without its task, and whether it looks ahead."""
+        row = self.entry.row
+        return f"{row.title} (looks ahead)" if table.looks_ahead(row) else row.title
+
 
 def candidates(one: TableSurvey) -> dict[str, list[Candidate]]:
     """Return the networks of every task of a comparison, the best validation score first.
@@ -92,7 +98,7 @@ def by_validation(found: Survey) -> Front | None:
         ),
         rows=rows,
         words=4,
-        caption=f"From {names}: causal networks that had the same budget for choosing settings. "
+        caption=f"From {names}: {_terms(found)}. "
         "Validation, of seed 0, chooses the network, too, as a user would; the best test score of "
         "any is one that nobody can choose beforehand. Ranks agree by Spearman's correlation of "
         "all networks' validation and test scores: where it is near 0, validation says nothing of "
@@ -102,6 +108,16 @@ def by_validation(found: Survey) -> Front | None:
     )
 
 
+def _terms(found: Survey) -> str:
+    """Say on which terms the networks of comparisons met."""
+    rows = [row for one in found.comparisons for row in one.experiment.rows if row.model]
+    budgets = sorted({max(1, len(row.search)) for row in rows})
+    causal = "networks" if any(map(table.looks_ahead, rows)) else "causal networks"
+    if len(budgets) == 1:
+        return f"{causal} that had the same budget for choosing settings"
+    return f"{causal} with {budgets[0]} to {budgets[-1]} settings to choose from each"
+
+
 def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     best, metric = networks[0], networks[0].entry.row.metric
     pick = max if METRICS[metric].higher_is_better else min
@@ -109,8 +125,8 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
     better = sum(pick(one.test, best.test) != best.test for one in networks)
     return (
         part,
-        best.entry.row.title,
-        ", ".join(one.entry.row.title for one in networks[1 : 1 + _NEXT]),
+        best.title,
+        ", ".join(one.title for one in networks[1 : 1 + _NEXT]),
         table.unit(metric),
         ours,
         table.show_number(pick(one.test for one in networks), metric),

@@ -95,7 +95,7 @@ class Setting:
         label: what tells it from the others, in words.
         model: what is trained.
         recipe: how.
-        values: what it sets, by dotted name, if a grid on the command line gives them.
+        values: what it sets, by dotted name.
     """
 
     label: str

@@ -130,6 +130,14 @@ def nested(settings: Settings) -> dict[str, dict[str, Any]]:
     return found
 
 
+def label(settings: Settings) -> str:
+    """Write settings as tables do, such as ``lr 0.01, hidden size 32``."""
+    named = ((name.partition(".")[2].replace("_", " "), v) for name, v in settings.items())
+    return ", ".join(
+        f"{name} {v:g}" if isinstance(v, float) else f"{name} {v}" for name, v in named
+    )
+
+
 def show(settings: Settings) -> str:
     """Write settings in one line, such as ``lr=0.01, hidden_size=32``."""
     return ", ".join(f"{name.partition('.')[2]}={value}" for name, value in settings.items())

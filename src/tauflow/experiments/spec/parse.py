@@ -13,7 +13,7 @@ from tauflow.registry import nearest
 from tauflow.training.recipe import Recipe
 
 from .experiment import Accept, Experiment, Part, Published, Row, Setting
-from .grid import nested, points
+from .grid import label, nested, points
 
 Table = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ _ITEMS: dict[str, type] = {
 """What the lists and tables of these names hold; of a search also ``options`` of the data."""
 _LARGEST = 1e100
 """No published number is beyond it."""
-_LONGEST = 200
+LONGEST = 200
 """Files and folders are named after tables and rows, with a few characters more."""
 _MOST = 1000
 """A sweep or a search makes no more rows or settings than these."""
@@ -93,10 +93,10 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
     entries = [_complete(entry, table, where) for entry in table["row"]]
     rows = [row for entry in entries for row in _rows(entry, table, where)]
     for name, count in Counter(row.name for row in rows).items():
-        if len(name) > _LONGEST:
+        if len(name) > LONGEST:
             raise SpecificationError(
                 f"{where}: a row has a name of {len(name)} characters, and folders are named after "
-                f"it: {name[:40]!r}... Give it one of {_LONGEST} at most."
+                f"it: {name[:40]!r}... Give it one of {LONGEST} at most."
             )
         if count > 1:
             raise SpecificationError(f"{where}: two rows are named {name!r}; rename one.")
@@ -115,10 +115,10 @@ def experiment_from_dict(table: Table, where: str) -> Experiment:
 def _check_head(where: str, table: Table) -> None:
     """Refuse a name that cannot be a file's, and impossible numbers."""
     name = table["name"]
-    good = name.isprintable() and len(name) <= _LONGEST
+    good = name.isprintable() and len(name) <= LONGEST
     if not good or not name.strip(" .") or set(name) & set("/\\:"):
         raise SpecificationError(
-            f"{where}: name = {shown(name)} cannot name the files of results. Use up to {_LONGEST} "
+            f"{where}: name = {shown(name)} cannot name the files of results. Use up to {LONGEST} "
             "letters, digits and hyphens."
         )
     for key, least, most in (("seeds", 0 if "command" in table else 1, _MOST), ("ddof", 0, 1)):
@@ -343,9 +343,11 @@ def _combinations(grid: Table, where: str) -> list[dict[str, dict[str, Any]]]:
 
 def _label(combination: Mapping[str, Mapping[str, Any]]) -> str:
     """Return ``"tau 10, hidden size 32"``."""
-    pairs = [pair for options in combination.values() for pair in options.items()]
-    texts = ((key, f"{v:g}" if isinstance(v, float) else str(v)) for key, v in pairs)
-    return ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts)
+    return label(_dotted(combination))
+
+
+def _dotted(combination: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{kind}.{k}": v for kind, options in combination.items() for k, v in options.items()}
 
 
 def _swept(entry: Table, where: str) -> list[Table]:
@@ -375,6 +377,7 @@ def _search(grid: Table, layers: list[Table], where: str) -> tuple[Setting, ...]
             _label(combination),
             _model([*layers, combination], where),
             _recipe([*layers, combination], where),
+            _dotted(combination),
         )
         for combination in _combinations(grid, f"{where}, search")
     )

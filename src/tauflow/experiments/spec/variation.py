@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from tauflow.data.catalog import DATASETS
@@ -11,7 +12,8 @@ from tauflow.models.specified import build_model
 from tauflow.registry import nearest
 
 from .experiment import READY, Experiment, Part, Row, Setting
-from .grid import PLACES, impossible, setting_of
+from .grid import PLACES, impossible, label, setting_of
+from .parse import LONGEST
 
 DATA = "data"
 VARIED = "-with-"
@@ -60,10 +62,17 @@ def varied(
             rows.append(row)
     return replace(
         experiment,
-        name=re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}"),
+        name=_short(re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}")),
         title=f"{experiment.title}, with {words}",
         rows=tuple(rows),
     )
+
+
+def _short(name: str) -> str:
+    """Return a name that files can have: of a long one its beginning, and a digest of all."""
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[: LONGEST - 13]}-{sha256(name.encode()).hexdigest()[:12]}"
 
 
 def _check_place(name: str) -> None:
@@ -121,10 +130,9 @@ def _can_be_built(row: Row) -> bool:
 
 def _searched(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings that are left to choose from: what is changed is not searched."""
-    fixed = [name.partition(".")[2].replace("_", " ") for name in changes]
     found: dict[str, Setting] = {}
     for one in row.search:
         new = setting_of(replace(row, model=one.model, recipe=one.recipe), changes)
-        words = [w for w in one.label.split(", ") if not any(w.startswith(f"{n} ") for n in fixed)]
-        found.setdefault(", ".join(words), replace(new, label=", ".join(words), values=one.values))
+        left = {name: value for name, value in one.values.items() if name not in changes}
+        found.setdefault(label(left), replace(new, label=label(left), values=left))
     return tuple(found.values()) if len(found) > 1 else ()

@@ -148,6 +148,19 @@ def test_validation_chooses_setting_and_network(compared):
     assert best == "0.200"
 
 
+def test_networks_that_look_ahead_are_marked_and_not_called_causal(compared, tmp_path):
+    assert "From ours: causal networks that had the same budget" in by_validation(compared).caption
+    text = OURS.replace('{ cell = "lstm" }', '{ cell = "lstm", bidirectional = true }')
+    (tmp_path / "ours.toml").write_text(text, encoding="utf-8")
+    ours = load_experiment(tmp_path / "ours.toml")
+    for setting in ours.row("lstm").search:
+        given = {"setting": setting, "experiment": ours, "file": "ours"}
+        add(tmp_path / "results", "lstm", valid=0.2, test=0.2, **given)
+    front = by_validation(survey_again(tmp_path))
+    assert front.rows[0][1] == "LSTM (looks ahead)"
+    assert "From ours: networks that had the same budget" in front.caption
+
+
 def test_agreement_of_ranks_is_that_of_scipy():
     draw = random.Random(0)
     for _ in range(50):

@@ -1,8 +1,9 @@
 import pytest
-from tiny_experiment import tiny
+from tiny_experiment import parsed, tiny
 
 from tauflow.errors import SpecificationError
 from tauflow.experiments import load_experiment
+from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.experiments.spec.variation import varied
 
 
@@ -33,6 +34,31 @@ def test_every_setting_of_a_search_differs():
     assert [one.label for one in row.search] == [one.label for one in own.search]
     assert {one.recipe.lr for one in row.search} == {one.recipe.lr for one in own.search}
     assert {one.recipe.epochs for one in row.search} == {5}
+
+
+def searching(**grid):
+    recipe = {**parsed()["recipe"], "clip": "norm", "clip_norm": 1.0}
+    return experiment_from_dict({**parsed(), "recipe": recipe, "search": {"recipe": grid}}, "tiny")
+
+
+def test_what_is_changed_is_not_searched_and_all_else_is():
+    table = searching(clip_norm=[0.01, 10.0], lr=[0.1, 0.2], betas=[[0.9, 0.99], [0.8, 0.9]])
+    by_kind = varied(table, {"recipe.clip": "per_tensor", "recipe.lr": 0.5}).row("gru").search
+    assert {one.recipe.clip for one in by_kind} == {"per_tensor"}
+    assert {one.recipe.lr for one in by_kind} == {0.5}
+    tried = {(one.recipe.clip_norm, one.recipe.betas) for one in by_kind}
+    assert tried == {(c, b) for c in (0.01, 10.0) for b in ((0.9, 0.99), (0.8, 0.9))}
+    assert len(by_kind) == len({one.label for one in by_kind}) == 4
+    assert by_kind[0].label == "clip norm 0.01, betas [0.9, 0.99]"
+
+
+def test_names_that_files_cannot_have_are_shortened():
+    one, other = (
+        varied(tiny(), {"recipe.curriculum": list(range(1, n)), "recipe.curriculum_epochs": 1})
+        for n in (90, 91)
+    )
+    assert len(one.name) == len(other.name) == 200
+    assert one.name != other.name
 
 
 @pytest.mark.parametrize(
