@@ -27,7 +27,6 @@ from .preconditions import (
     Measures,
     Splits,
     Task,
-    check_own_loss,
     check_shared_loss,
     check_training,
     check_types,
@@ -135,7 +134,6 @@ def train(
     recipe = recipe or Recipe(select="last" if splits["valid"] is None else "best")
     measures = Measures.asked(loss, metric, recipe, data, card)
     check_training(model, splits, measures, recipe)
-    check_own_loss(loss, recipe)
     check_shared_loss(measures, data, recipe, ranks)
     to = None if device is None else usable_device(device)
     if to is not None:

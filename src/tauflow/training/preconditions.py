@@ -89,7 +89,11 @@ class Measures:
         """Return those that were given.
 
         What is ``"auto"`` the card says, or without one the targets and the loss.
+
+        Raises:
+            ArgumentError: see :func:`_check_own_loss`.
         """
+        _check_own_loss(loss, recipe)
         if card is not None:
             loss = card.loss if _is_auto(loss) else loss
             metric = card.metric if _is_auto(metric) else metric
@@ -156,7 +160,7 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         l2_penalty(model)
 
 
-def check_own_loss(loss: object, recipe: Recipe) -> None:
+def _check_own_loss(loss: object, recipe: Recipe) -> None:
     """Refuse a loss of PyTorch's kind that would be another one than it seems.
 
     Args:

@@ -270,3 +270,15 @@ def test_masked_entries_are_missing():
     hours = np.ma.masked_array(np.tile(np.arange(3), 12).astype("datetime64[h]"), mask=mask)
     with pytest.raises(TimeError, match=r"row 3 \(counted from 0\), column 'hours' is empty"):
         from_table(visits(hours=hours), **said)
+
+
+def test_a_class_below_zero_after_zero_is_a_class():
+    rows = [(0, -3), (1, 0), (2, -3), (3, 0)] * 4
+    table = {
+        "id": [str(row) for row in range(16)],
+        "x": [float(value) for value, _ in rows],
+        "y": [label for _, label in reversed(rows)],  # 0 first
+    }
+    data = from_table(table, id="id", target="y")
+    assert data.table.outputs == ("-3", "0")
+    assert data.train.y.min() == 0

@@ -128,7 +128,7 @@ def numbered(keys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """
     if keys.size and keys.dtype.kind in "iu" and keys[0] == 0:
         highest = np.maximum.accumulate(keys)
-        if (keys[1:] <= highest[:-1] + 1).all():  # numbered already
+        if (keys >= 0).all() and (keys[1:] <= highest[:-1] + 1).all():  # numbered already
             return keys, np.arange(int(highest[-1]) + 1)
     pandas = sys.modules.get("pandas")
     if pandas is not None:
