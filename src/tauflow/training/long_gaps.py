@@ -71,9 +71,11 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
 
 
 def _time_constant(model: nn.Module) -> float:
-    """Return the median of the constants that parts of a model have as ``tau``, or else 1."""
-    given = [getattr(part, "tau", None) for part in model.modules()]
-    return statistics.median([tau for tau in given if isinstance(tau, float | int)] or [1.0])
+    """Return the median of the constants that parts which read gaps have as ``tau``, or else 1."""
+    parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
+    given = [getattr(part, "tau", None) for part in parts]
+    known = [tau for tau in given if isinstance(tau, float | int) and tau > 0]
+    return statistics.median(known or [1.0])
 
 
 def longest_gap(data: SequenceBatch) -> tuple[float, int, int]:

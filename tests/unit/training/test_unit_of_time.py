@@ -42,6 +42,14 @@ def test_time_constants_may_be_given():
         trained(5.0, rnn=tauflow.GNODE, tau=0.01, solver="tsit5")
 
 
+def test_a_tau_of_what_reads_no_gaps_is_none():
+    rnn = tauflow.CfC(2, 3, backend="reference")
+    rnn.sampler = torch.nn.Identity()
+    rnn.sampler.tau = 0.0  # a temperature
+    with pytest.warns(TimeUnitWarning, match="begin around 1,"):
+        trained(101.0, rnn=lambda *_, **__: rnn)
+
+
 def test_models_that_read_no_gaps_are_not_concerned():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
