@@ -118,32 +118,53 @@ def test_holdout_takes_the_end_of_the_training_part():
     assert torch.equal(held.test.x, whole.test.x)
 
 
+def streams(part):
+    entries = torch.stack([part.x[..., 0], part.dt, part.mask.float()], dim=-1)
+    return [row.tobytes() for row in entries.numpy()]
+
+
+def left(part, seen):
+    """Return the streams of a part that another does not have, one by one."""
+    known = set(streams(seen))
+    return [stream for stream in streams(part) if stream not in known]
+
+
 @pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
 def test_unseen_streams_are_not_among_the_training_streams(name):
     whole, data = load(name), load(name, test="unseen")
     assert data.sizes == data.card.sizes == (100_000, 0, 6_395)
     assert torch.equal(data.train.x, whole.train.x)
+    assert streams(data.test) == left(whole.test, data.train)
+    assert len(data.test) / len(whole.test) == pytest.approx(1 - 0.3605)
 
-    def streams(part):
-        entries = torch.stack([part.x[..., 0], part.dt, part.mask.float()], dim=-1)
-        return [row.tobytes() for row in entries.numpy()]
 
-    seen = set(streams(data.train))
-    kept = [stream for stream in streams(whole.test) if stream not in seen]
-    assert streams(data.test) == kept
-    assert len(kept) / len(whole.test) == pytest.approx(1 - 0.3605)
+@pytest.mark.parametrize("name", ["xor-dense", "xor-event"])
+def test_unseen_validation_leaves_out_what_is_trained_on(name):
+    whole, data = load(name, holdout=0.02), load(name, holdout=0.02, valid="unseen")
+    assert data.sizes == data.card.sizes == (98_000, 1_283, 10_000)
+    assert torch.equal(data.train.x, whole.train.x)
+    assert torch.equal(data.test.x, whole.test.x)
+    assert streams(data.valid) == left(whole.valid, data.train)
+
+
+def test_unseen_test_streams_are_not_those_held_out_either():
+    data = load("xor-event", holdout=0.5, test="unseen", valid="unseen")
+    assert len(data.test) == 6_395
+    assert not set(streams(data.test)) & set(streams(data.valid))
 
 
 def test_streams_that_differ_in_length_only_are_told_apart():
     bits = np.zeros((3, 32), dtype=np.int64)
     bits[2, 1] = 1
-    trained, tested = (bits[:1], np.array([4])), (bits, np.array([4, 5, 4]))
-    assert xor.unseen(tested, trained).tolist() == [False, True, True]
+    _, lengths = xor.unseen((bits, np.array([4, 5, 4])), (bits[:1], np.array([4])))
+    assert lengths.tolist() == [5, 4]
 
 
-def test_unknown_test_part_is_refused():
+def test_unknown_parts_are_refused():
     with pytest.raises(UnknownNameError, match=r"test='all' is unknown.* published, unseen"):
         load_task("xor-dense", test="all")
+    with pytest.raises(UnknownNameError, match=r"valid='all' is unknown.* held, unseen"):
+        load_task("xor-dense", valid="all")
 
 
 @pytest.mark.parametrize("holdout", [-0.1, 0.6, "0.1"])
