@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from .recipe import Results
+from .recipe import Results, Rows
 
 
 def estimate(
     table: Annotated[str, typer.Argument(help="A published table, or a TOML file.")],
-    models: Annotated[str, typer.Option(help="Rows, separated by commas; all by default.")] = "",
+    models: Rows = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
     results: Results = Path("results"),
 ) -> None:
@@ -24,14 +24,14 @@ def estimate(
     from tauflow.experiments.report.table import title
     from tauflow.experiments.run.timespan import roughly
 
-    from .options import names_in
+    from .options import rows_in
     from .output import print_table, say
 
     experiment = load_experiment(table)
     if experiment.command is not None:
         say(f"{experiment.name} is not trained. Its numbers come from: {experiment.command}")
         return
-    found = costs(experiment, names_in(models) or None, seeds=seeds, results_dir=results, say=say)
+    found = costs(experiment, rows_in(models), seeds=seeds, results_dir=results, say=say)
 
     def span(seconds: float | None) -> str:
         return "not known" if seconds is None else roughly(seconds)

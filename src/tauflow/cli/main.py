@@ -22,6 +22,7 @@ from .recipe import (
     Device,
     Log,
     Results,
+    Rows,
     RowSettings,
     Settings,
     at_home,
@@ -52,7 +53,10 @@ app.command()(predict)
 
 
 Runs = Annotated[
-    Path, typer.Option("--runs", callback=at_home, help="Folder of checkpoints and logs.")
+    Path,
+    typer.Option(
+        "--runs", callback=at_home, file_okay=False, help="Folder of checkpoints and logs."
+    ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
 Budget = Annotated[
@@ -188,7 +192,7 @@ def reproduce(
     table: Annotated[
         str | None, typer.Argument(help="A published table, or a TOML file; none lists them.")
     ] = None,
-    models: Annotated[str, typer.Option(help="Rows, separated by commas; all by default.")] = "",
+    models: Rows = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = None,
     epochs: Epochs = None,
     jobs: Jobs = 1,
@@ -212,13 +216,13 @@ def reproduce(
     from tauflow.experiments.spec.variation import varied
 
     from .lists import print_experiments
-    from .options import names_in, seconds_or_none
+    from .options import rows_in, seconds_or_none
     from .output import end_with, print_grid, print_reports, say
 
     if table is None:
         print_experiments()
         return
-    names = names_in(models) or None
+    names = rows_in(models)
     grid = measure(
         varied(load_experiment(table), row_changes(settings), names),
         models=names,
@@ -321,7 +325,7 @@ def figure(
         str | None, typer.Argument(help="A figure of a paper, or 'all'; none lists them.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", callback=at_home, help="Folder to write to.")
+        Path, typer.Option("--out", callback=at_home, file_okay=False, help="Folder to write to.")
     ] = Path("figures"),
     size: Annotated[
         str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")

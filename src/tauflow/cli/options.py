@@ -51,6 +51,20 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def rows_in(text: str | None) -> list[str] | None:
+    """Return the rows that stand between the commas of ``--models``; all of a table are None.
+
+    Raises:
+        ArgumentError: there is no name, as where a script's variable is empty.
+    """
+    if text is None:
+        return None
+    names = names_in(text)
+    if not names:
+        raise ArgumentError(f"--models {text!r} names no row. Leave it out for all rows.")
+    return names
+
+
 def seconds_or_none(text: str | None) -> float | None:
     """Return the seconds of a time span such as ``"30min"``, if one is given.
 

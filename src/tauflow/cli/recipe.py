@@ -64,7 +64,15 @@ def at_home(path: Path | None) -> Path | None:
 
 
 Results = Annotated[
-    Path, typer.Option("--results", callback=at_home, help="Folder of results and reports.")
+    Path,
+    typer.Option(
+        "--results", callback=at_home, file_okay=False, help="Folder of results and reports."
+    ),
+]
+
+Rows = Annotated[
+    str | None,
+    typer.Option("--models", help="Rows, separated by commas; all by default."),
 ]
 
 Cluster = Annotated[

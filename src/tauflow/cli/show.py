@@ -49,6 +49,11 @@ def show(what: str, *, epochs: int | None, places: Places) -> None:
         str(path.parent.relative_to(places.runs)) for path in places.runs.glob("*/*/run.json")
     )
     known = [*list_experiments(), *runs]
+    if (places.results / f"{what}.jsonl").is_file():
+        raise UnknownNameError(
+            f"{what!r} is no published table, though {places.results} has results of that name. "
+            f"Give the file of your own table, such as tauflow show {what}.toml."
+        )
     raise UnknownNameError(
         f"there is no run or table {what!r}.{nearest(what, known)} Known: {', '.join(known)}."
     )

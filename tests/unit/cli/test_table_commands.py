@@ -73,3 +73,21 @@ def test_one_report_on_all_results(call, table, tmp_path):
     assert "1 of 5 † | 1 of 2 †" in text
     assert (tmp_path / "results" / "report.html").is_file()
     assert "tiny.jsonl belongs to no table that is known" in call("report").stderr
+
+
+@pytest.mark.parametrize("command", ["reproduce", "estimate"])
+def test_no_names_are_not_all_rows(call, table, command):
+    result = call(command, table, "--models", " ,", code=1)
+    assert "--models ' ,' names no row. Leave it out for all rows." in result.stderr
+
+
+def test_results_of_a_table_of_ones_own_ask_for_its_file(call, table):
+    call("reproduce", table, "--seeds", 1)
+    result = call("show", table.stem, code=1)
+    assert f"such as tauflow show {table.stem}.toml" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--results", "--runs"])
+def test_a_file_is_no_folder(call, table, option):
+    result = call("reproduce", table, option, table, code=2)
+    assert "is a file" in result.stderr
