@@ -205,6 +205,13 @@ class SequenceBatch:
         for first in range(0, len(self), size):
             yield first, self[first : first + size]
 
+    def mean_over_sequences(self, values: Tensor) -> Tensor:
+        """Return the mean of values, (..., B), over sequences, each counted by its ``weight``."""
+        if self.weight is None:
+            return values.mean(-1)
+        weight = self.weight.to(values.dtype)
+        return (values * weight).sum(-1) / weight.sum()
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
         return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})
 

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.activations import activation as known_activation
-from tauflow.checks import at_least, shape_error
+from tauflow.checks import at_least, shape_error, values_readable
 from tauflow.errors import ArgumentError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import Companion, Gaps, Lengths, check_parameters, prepare
+from tauflow.sequence.overflow import refuse_missing
 
 from .base import AbstractWholeModel
 from .stateless import empty_state, held, refuse_state
@@ -150,7 +151,7 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
 
         Raises:
             ArgumentError: ``observed`` is given, or ``hx`` to a model without ``rnn``.
-            ShapeError, DtypeError, TimeError: as for :meth:`tauflow.RNN.forward`.
+            ShapeError, DtypeError, TimeError, NonFiniteError: as for :meth:`tauflow.RNN.forward`.
         """
         where = f"{type(self).__name__}.forward"
         if observed is not None:
@@ -165,6 +166,8 @@ class ConvolutionalSequenceModel(AbstractWholeModel):
             where, pixels, flat, dt=dt, t=t, mask=mask, lengths=lengths, goes_on=hx is not None
         )
         check_parameters(where, self, inputs.x)
+        if values_readable(inputs.x):
+            refuse_missing(where, self, inputs)
         images = inputs.x.reshape(-1, *self.head.image_size)
         features = self.head(images).unflatten(0, inputs.x.shape[:2])
         if self.rnn is None:

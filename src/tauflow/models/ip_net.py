@@ -186,6 +186,16 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
             **times_and_masks: ``dt``, ``t``, ``mask``, ``lengths``, ``observed``, as for
                 :meth:`forward`.
         """
+        return self._held_out_errors(x, held_out, generator, **times_and_masks).mean()
+
+    def _held_out_errors(
+        self,
+        x: Tensor | PackedSequence,
+        held_out: Tensor | None,
+        generator: torch.Generator | None,
+        **times_and_masks: Any,
+    ) -> Tensor:
+        """Return the terms of :meth:`autoencoding_loss`, (B, D)."""
         where = "IPNet.autoencoding_loss"
         inputs, times = self._prepared(where, x, **times_and_masks)
         observed = measured(inputs)
@@ -195,12 +205,12 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
             held = _like(where, boolean_tensor(where, held_out=held_out), inputs) & observed
         guess = self._at_samples(inputs, times, observed & ~held)
         error = ((inputs.x - guess) / self.deviations).square() * held
-        return (error.sum(1) / held.sum(1).clamp(min=1)).mean()
+        return error.sum(1) / held.sum(1).clamp(min=1)
 
     def training_loss(
         self, batch: SequenceBatch, prediction_loss: PredictionLoss, *, epoch: int
     ) -> Tensor:
-        """Return the loss of predictions plus the weighted autoencoding loss.
+        """Return the loss of predictions plus, weighted, that of :meth:`autoencoding_loss`.
 
         Args:
             batch: inputs and targets.
@@ -210,10 +220,10 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
         loss = prediction_loss(predict(self, batch), batch)
         if not self.autoencoding_weight:
             return loss
-        extra = self.autoencoding_loss(
-            batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed
+        errors = self._held_out_errors(
+            batch.x, None, None, dt=batch.dt, mask=batch.mask, observed=batch.observed
         )
-        return loss + self.autoencoding_weight * extra
+        return loss + self.autoencoding_weight * batch.mean_over_sequences(errors.mean(-1))
 
     def _at_samples(self, inputs: SequenceInputs, times: Tensor, observed: Tensor) -> Tensor:
         """Return chi at the sample times, (B, T, D)."""

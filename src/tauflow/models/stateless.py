@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from tauflow.checks import no_missing_features
+from tauflow.checks import no_missing_features, values_readable
 from tauflow.errors import ArgumentError
 from tauflow.recorded import changed_options
 from tauflow.sequence.gaps import refuse_coarse
@@ -19,7 +19,9 @@ from tauflow.sequence.inputs import (
     SequenceInputs,
     check_parameters,
     prepare,
+    with_missing,
 )
+from tauflow.sequence.overflow import refuse_missing
 
 from .base import AbstractWholeModel
 
@@ -81,14 +83,14 @@ class AbstractStatelessModel(AbstractWholeModel):
             mask: (B, T) bool, false at steps that are not there.
             lengths: valid steps of each sequence, (B,).
             observed: (B, T, I) bool, which features were measured, for models that use it; what
-                was not may hold anything, NaN too.
+                was not may hold anything, NaN too. By default NaN is what was not.
 
         Returns:
             The outputs, and an empty state (B, 0).
 
         Raises:
-            ShapeError, DtypeError, ArgumentError, TimeError: as for :meth:`tauflow.RNN.forward`,
-                and ``hx`` is not ``None``.
+            ShapeError, DtypeError, ArgumentError, TimeError, NonFiniteError: as for
+                :meth:`tauflow.RNN.forward`, and ``hx`` is not ``None``.
         """
         where = f"{type(self).__name__}.forward"
         refuse_state(where, hx)
@@ -108,10 +110,14 @@ class AbstractStatelessModel(AbstractWholeModel):
         times = absolute_times(inputs)
         if self.reads_times and inputs.t is not None and inputs.t.dtype is not times.dtype:
             refuse_coarse(where, times, inputs.dt.squeeze(-1), inputs.mask, _NEARER)
+        if self.uses_observed:
+            inputs = with_missing(inputs)
+        elif inputs.observed is not None:
+            raise no_missing_features(where, self)
+        elif values_readable(inputs.x):
+            refuse_missing(where, self, inputs)
         if inputs.observed is None:
             return inputs, times
-        if not self.uses_observed:
-            raise no_missing_features(where, self)
         x = inputs.x.masked_fill(~inputs.observed, 0.0)  # never 0 * NaN
         return replace(inputs, x=x), times
 

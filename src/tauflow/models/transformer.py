@@ -48,6 +48,7 @@ class Transformer(AbstractStatelessModel):
 
     paper: ClassVar[str] = "Vaswani et al. 2017, Attention is all you need"
     every_step: ClassVar[bool] = True
+    reads_times: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class LatentPaths:
 
 @dataclass(frozen=True, eq=False)
 class VariationalLoss:
-    """A loss to minimise, and what it is made of.
+    """A loss to minimise, and what it is made of; means count sequences by their weights.
 
     Args:
         loss: the sum, with a graph.
@@ -278,11 +278,13 @@ class AbstractLatentModel(AbstractStatelessModel):
         variance = self.observation_std**2
         density = -0.5 * (squared / variance + math.log(2 * math.pi * variance))
         likelihood = feature_means(density, seen.seen)  # (K, B)
+        errors = feature_means(squared, seen.seen)
         kl = (0.5 * (paths.mean**2 + paths.std**2 - 1) - paths.std.log()).mean(dim=-1)  # (B,)
         bounds = likelihood - kl_weight * kl
         if self.bound == "batch":
-            bounds = bounds.mean(dim=1, keepdim=True)
-        loss = -bounds.logsumexp(dim=0).mean()
+            loss = -batch.mean_over_sequences(bounds).logsumexp(dim=0)
+        else:
+            loss = -batch.mean_over_sequences(bounds.logsumexp(dim=0))
         entropy = None
         if paths.logits is not None:
             score = prediction_loss or LOSSES["bce" if self.classes == 1 else "cross_entropy"]
@@ -291,9 +293,9 @@ class AbstractLatentModel(AbstractStatelessModel):
             loss = entropy if alone else loss + self.classification_weight * entropy
         return VariationalLoss(
             loss=loss,
-            log_likelihood=likelihood.mean().detach(),
-            kl=kl.mean().detach(),
-            squared_error=feature_means(squared, seen.seen).mean().detach(),
+            log_likelihood=batch.mean_over_sequences(likelihood).mean().detach(),
+            kl=batch.mean_over_sequences(kl).detach(),
+            squared_error=batch.mean_over_sequences(errors).mean().detach(),
             classification=None if entropy is None else entropy.detach(),
             paths=paths,
         )

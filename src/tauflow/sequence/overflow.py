@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import values_readable
@@ -37,7 +37,7 @@ def refuse_overflow(
     """
     if not values_readable(end) or end.numel() == 0 or _finite(end):
         return
-    _refuse_missing(where, cell, inputs)
+    refuse_missing(where, cell, inputs)
     limit = cell.stable_gap()
     if limit == math.inf or not all(_finite(parameter) for parameter in cell.parameters()):
         return
@@ -61,7 +61,17 @@ def refuse_overflow(
     )
 
 
-def _refuse_missing(where: str, cell: AbstractCell, inputs: SequenceInputs) -> None:
+def refuse_missing(where: str, model: nn.Module, inputs: SequenceInputs) -> None:
+    """Raise if an input is NaN that no operation with a gradient made.
+
+    Args:
+        where: name of the module, for messages.
+        model: what does not model missing features.
+        inputs: the call, whose values Python may look at.
+
+    Raises:
+        NonFiniteError: one is.
+    """
     if inputs.x.requires_grad or not bool((nan := inputs.x.isnan()).any()):
         return
     having = nan.flatten(1).any(1).nonzero()[:, 0].tolist()
@@ -71,7 +81,7 @@ def _refuse_missing(where: str, cell: AbstractCell, inputs: SequenceInputs) -> N
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
     raise NonFiniteError(
         f"{where}: x is NaN in {len(rows)} sequences ({shown}), first in sequence {first} at step "
-        f"{step}, feature {feature}, and {type(cell).__name__} does not model missing features. "
+        f"{step}, feature {feature}, and {type(model).__name__} does not model missing features. "
         "Fill them in, mark samples without any feature with mask=False, or choose a model that "
         "knows of missing features, such as tauflow.GRUD, which takes NaN for missing."
     )

@@ -273,7 +273,7 @@ class Stream:
     def _initial(self, index: int, x: Array) -> Tensor:
         cell: Any = self.module.cells[index]
         start: Tensor = cell.initial_state(torch.from_numpy(x.copy()))
-        return start
+        return start.detach()  # a view of a parameter has a gradient here too
 
     def _elapsed(self, dt: Gap) -> Array:
         """Return gaps as (B,) in the stream's own memory."""

@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import tauflow
+from tauflow import SequenceBatch
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
 from tauflow.models import IPNet
+from tauflow.training.losses import LOSSES
 
 B, T, D, H, K = 3, 7, 2, 4, 5
 MEANS, DEVIATIONS = (0.25, -0.75), (2.0, 0.5)
@@ -106,6 +110,18 @@ def test_the_loss_is_the_error_at_what_was_held_out():
         longer[0], dt=longer[1], observed=longer[2], held_out=longer[3], lengths=[T] * B
     )
     torch.testing.assert_close(padded, loss)
+
+
+def test_a_sequence_of_weight_two_counts_like_two_in_what_is_held_out(monkeypatch):
+    whole, (x, dt, observed) = model(), sequences()
+    held = observed & (torch.rand(B, T, D, generator=torch.Generator().manual_seed(2)) < 0.4)
+    monkeypatch.setattr(whole, "hold_out", lambda there, **_: held[: len(there)])
+    batch = SequenceBatch(x=x, y=torch.zeros(B, H).double(), dt=dt, observed=observed)
+    twice = batch[[0, 1, 2, 2]]
+    heavy = replace(batch, weight=torch.tensor([1.0, 1.0, 2.0]))
+    weighed = whole.training_loss(heavy, LOSSES["mse"], epoch=0)
+    held = held[[0, 1, 2, 2]]
+    torch.testing.assert_close(weighed, whole.training_loss(twice, LOSSES["mse"], epoch=0))
 
 
 def test_a_fifth_of_each_channel_is_held_out():

@@ -37,6 +37,13 @@ def likelihoods(batch, reconstruction, std):
     return density, squares
 
 
+def bound_loss(bounds, bound, weight=None):
+    """Return the loss of bounds, (K, B), for each sequence or of the batch's mean."""
+    if bound == "batch":
+        return -np.log(np.exp(np.average(bounds, axis=1, weights=weight)).sum())
+    return np.average(-np.log(np.exp(bounds).sum(axis=0)), weights=weight)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bound", ["sequence", "batch"])
 def test_loss_is_the_bound_computed_entry_by_entry(kind, bound):
@@ -45,15 +52,31 @@ def test_loss_is_the_bound_computed_entry_by_entry(kind, bound):
     density, squares = likelihoods(batch, array(got.paths.reconstruction), 0.7)
     mean, std = array(got.paths.mean), array(got.paths.std)
     kl = (np.log(1 / std) + (std**2 + mean**2) / 2 - 0.5).mean(axis=1)
-    bounds = density - 0.3 * kl
-    if bound == "batch":
-        bounds = bounds.mean(axis=1, keepdims=True)
-    expected = -np.log(np.exp(bounds).sum(axis=0)).mean()
+    expected = bound_loss(density - 0.3 * kl, bound)
     assert got.loss.item() == pytest.approx(expected, rel=1e-10)
     assert got.log_likelihood.item() == pytest.approx(density.mean(), rel=1e-10)
     assert got.squared_error.item() == pytest.approx(squares.mean(), rel=1e-10)
     assert got.kl.item() == pytest.approx(kl.mean(), rel=1e-10)
     assert got.classification is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bound", ["sequence", "batch"])
+def test_every_term_counts_sequences_by_their_weights(kind, bound):
+    weight, options = [1.0, 3.0, 0.5, 2.0, 1e-9], {"classes": 1, "classification_weight": 2.0}
+    whole = model(kind, bound=bound, samples=3, observation_std=0.7, **options)
+    batch = replace(irregular_batch(), weight=torch.tensor(weight))
+    got = whole.loss(batch, kl_weight=0.3, generator=seeded())
+    density, squares = likelihoods(batch, array(got.paths.reconstruction), whole.observation_std)
+    mean, std = array(got.paths.mean), array(got.paths.std)
+    kl = (np.log(1 / std) + (std**2 + mean**2) / 2 - 0.5).mean(axis=1)
+    entropy = np.log1p(np.exp((1 - 2 * array(batch.y)) * array(got.paths.logits)[..., 0]))
+    entropy = np.average(entropy, axis=1, weights=weight).mean()
+    expected = bound_loss(density - 0.3 * kl, bound, weight) + 2 * entropy
+    assert got.loss.item() == pytest.approx(expected, rel=1e-6)
+    for found, of in ((got.log_likelihood, density), (got.squared_error, squares), (got.kl, kl)):
+        own = np.average(np.atleast_2d(of), axis=1, weights=weight).mean()
+        assert found.item() == pytest.approx(own, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

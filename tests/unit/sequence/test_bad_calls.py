@@ -175,3 +175,16 @@ def test_messages_name_the_module():
 def test_no_sequences_have_no_lengths(rnn):
     x = torch.zeros(0, 4, rnn.input_size)
     assert rnn(x, lengths=[])[0].shape == (0, 4, rnn.output_size)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("batched", [True, False])
+def test_times_that_begin_with_that_of_the_state_may_have_an_axis_of_their_own(steps, batched):
+    rnn = tauflow.CfC(3, 5)
+    x, h, t = torch.randn(4, steps, 3), torch.zeros(4, 5), torch.rand(4, steps + 1).cumsum(1)
+    if not batched:
+        x, h, t = x[0], h[0], t[0]
+    assert torch.equal(rnn(x, h, t=t.unsqueeze(-1))[0], rnn(x, h, t=t)[0])
+    for given in (t[..., 1:], t[..., 1:].unsqueeze(-1)):
+        with pytest.raises(ArgumentError, match=rf"in front: {steps + 1} times per sequence"):
+            rnn(x, h, t=given)

@@ -5,7 +5,7 @@ import torch
 
 import tauflow
 from tauflow.errors import TimeError
-from tauflow.models import Transformer
+from tauflow.models import LatentODE, SeFT, Transformer
 from tauflow.sequence.inputs import prepare
 
 START = 1_700_000_000
@@ -97,10 +97,10 @@ def test_modules_refuse_and_gaps_are_not_looked_at_twice():
 
 
 def test_a_model_that_reads_absolute_times_refuses_those_that_do_not_fit_its_dtype():
-    model = Transformer(1, 4).eval()
+    model = SeFT(1, 4).eval()
     with pytest.raises(
         TimeError,
-        match=r"^Transformer\.forward: times t of sequence 0 have dtype float32, .* reads absolute "
+        match=r"^SeFT\.forward: times t of sequence 0 have dtype float32, .* reads absolute "
         r"times in the dtype of x\. Subtract each sequence's first time",
     ):
         model(X, t=START + STEPS)
@@ -110,6 +110,7 @@ def test_a_model_that_reads_absolute_times_refuses_those_that_do_not_fit_its_dty
     assert exact.isfinite().all()
 
 
-def test_a_model_of_gaps_alone_takes_any_exact_times():
-    model = tauflow.models.LatentODE(1, 2).eval()
+@pytest.mark.parametrize("model", [LatentODE(1, 2), Transformer(1, 4)])
+def test_a_model_of_gaps_alone_takes_any_exact_times(model):
+    model.eval()
     torch.testing.assert_close(model(X, t=START + STEPS)[0], model(X, t=STEPS)[0])

@@ -5,6 +5,14 @@ import torch
 
 import tauflow
 from tauflow.errors import NonFiniteError
+from tauflow.models import (
+    MTAN,
+    RNNVAE,
+    ConvolutionalSequenceModel,
+    IPNet,
+    SeFT,
+    Transformer,
+)
 
 B, T, D, N = 4, 6, 3, 5
 
@@ -49,3 +57,41 @@ def test_nan_that_was_computed_or_masked_goes_its_way():
     assert rnn(x, mask=~x.isnan().any(-1))[0].isfinite().all()
     computed = (torch.zeros(B, T, D, requires_grad=True) + x) * 1
     assert rnn(computed)[1].isnan().any()
+
+
+WHOLE = {
+    "ip-net": lambda: IPNet(D, N, horizon=4.0, reference_points=5),
+    "seft": lambda: SeFT(D, N),
+    "mtan": lambda: MTAN(D, N, horizon=4.0, reference_points=5),
+    "rnn-vae": lambda: RNNVAE(D, N),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_models_take_nan_for_missing(name):
+    torch.manual_seed(0)
+    model, x, dt = WHOLE[name]().eval(), inputs(), torch.rand(B, T) + 0.1
+    y, _ = model(x, dt=dt)
+    assert y.isfinite().all()
+    torch.testing.assert_close(y, model(x, dt=dt, observed=~x.isnan())[0])
+
+
+def test_a_transformer_names_what_is_missing():
+    match = (
+        r"^Transformer\.forward: x is NaN in 2 sequences \(1, 3\), first in sequence 1 at step 3"
+    )
+    with pytest.raises(NonFiniteError, match=match):
+        Transformer(D, 8)(inputs())
+
+
+@pytest.mark.parametrize("body", [None, tauflow.CfC])
+def test_a_missing_pixel_is_named(body):
+    module = None if body is None else body(4, N)
+    model = ConvolutionalSequenceModel(module, (1, 6, 6), layers=((2, 3, 1),), dense=(4,))
+    x = torch.randn(B, T, 1, 6, 6)
+    x[2, 1, 0, 5, 5] = torch.nan
+    with pytest.raises(NonFiniteError, match=r"first in sequence 2 at step 1, feature 35"):
+        model(x)
+    mask = torch.ones(B, T, dtype=torch.bool)
+    mask[2, 1] = False
+    assert model(x, mask=mask)[0].isfinite().all()

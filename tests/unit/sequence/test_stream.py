@@ -301,6 +301,15 @@ def test_a_given_state_needs_no_initial_one():
         stream.reset(rows=np.array([True, False]))
 
 
+@pytest.mark.parametrize("name", ["gnode", "lem", "mgru"])
+def test_a_learned_start_is_that_of_the_sequence_call(name):
+    torch.manual_seed(0)
+    rnn, (x, dt) = tauflow.build(name, D, N, initial_state="learned", num_layers=2), samples(3)
+    stream = rnn.stream(3)
+    rows = [stream.step(x[:, t], dt[:, t]) for t in range(T)]
+    torch.testing.assert_close(torch.stack(rows, 1), rnn(x, dt=dt)[0].detach())
+
+
 def test_bad_states_are_refused():
     stream = module("cfc").stream()
     with pytest.raises(ShapeError, match=r"\(1, 6\)"):
