@@ -233,7 +233,11 @@ def collate(batches: Sequence[SequenceBatch]) -> SequenceBatch:
         )
     steps = [batch.x.shape[1] for batch in batches]
     if min(steps) < max(steps) or len({batch.mask is None for batch in batches}) > 1:
-        batches = [replace(batch, mask=batch.valid).with_steps(max(steps)) for batch in batches]
+        per_step = all(batch.y.shape[1:2] == batch.x.shape[1:2] for batch in batches)
+        batches = [
+            replace(batch, mask=batch.valid).with_steps(max(steps), per_step=per_step)
+            for batch in batches
+        ]
     parts = [batch.tensors() for batch in batches]
     for name in parts[0]:
         shapes = {tuple(part[name].shape[1:]) for part in parts}

@@ -3,8 +3,9 @@
 from .card import DatasetCard, TaskData
 from .catalog import DATASETS, available, get, load_task, register
 from .stored import open_task, write_task
+from .table.info import TableInfo
 from .table.like import sequences_like
-from .table.options import TableInfo, TableOptions
+from .table.options import TableOptions
 from .table.read import from_table, read_csv
 
 __all__ = [

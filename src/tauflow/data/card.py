@@ -16,7 +16,7 @@ from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError
 
 from .loading import load_batches
-from .table.options import TableInfo
+from .table.info import TableInfo
 
 TASKS = ("regress", "classify", "binary")
 

@@ -40,14 +40,15 @@ class SequenceForecaster(AbstractSequenceEstimator):
 
     Args:
         horizon: H, how many samples ahead.
-        targets: features to forecast, by name or number; by default all. The others are inputs.
+        targets: features to forecast, one or several, by name or number, or a mask of all of
+            them; by default all. The others are inputs.
         window: longest piece of a sequence to train on; longer ones are cut, each piece starting
             anew. By default none is: one long series then makes one step of an epoch.
         {shared}
     """
 
     horizon: int = 1
-    targets: Sequence[int | str] | None = None
+    targets: Sequence[int | str] | Sequence[bool] | int | str | None = None
     window: int | None = None
 
     _fixed: ClassVar[tuple[str, ...]] = (*AbstractSequenceEstimator._fixed, "horizon", "targets")
@@ -138,8 +139,12 @@ class SequenceForecaster(AbstractSequenceEstimator):
         if self.targets is None:
             return np.arange(self.n_features_in_)
         names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
+        given: Any = self.targets
+        given = [given] if isinstance(given, str | int) else list(given)
+        if any(isinstance(one, bool | np.bool_) for one in given):
+            given = self._marked(given)
         found = []
-        for one in self.targets:
+        for one in given:
             if isinstance(one, str):
                 found.append(names.index(one_of(names, targets=one)))
             elif 0 <= one < self.n_features_in_:
@@ -149,6 +154,15 @@ class SequenceForecaster(AbstractSequenceEstimator):
                     f"targets holds {one}, and X has the features 0 to {self.n_features_in_ - 1}."
                 )
         return np.array(found, np.int64)
+
+    def _marked(self, mask: list[Any]) -> list[int]:
+        """Return the features that a mask marks."""
+        if len(mask) != self.n_features_in_ or np.asarray(mask).dtype != np.bool_:
+            raise ArgumentError(
+                f"targets={mask} is no mask of the {self.n_features_in_} features of X. Give one "
+                "truth value for each of them, or names, or numbers."
+            )
+        return [place for place, marked in enumerate(mask) if marked]
 
     def _encoded(self, y: NDArray[Any], *, reset: bool) -> NDArray[Any]:
         return y
@@ -187,7 +201,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         outputs = self._network(rows)
         found = outputs.reshape(len(outputs), self.horizon, len(features))
         scaled: NDArray[Any] = found * standard.scale[features] + standard.mean[features]
-        return scaled.astype(outputs.dtype)
+        return scaled
 
     def _with_ahead(self, rows: Rows, ahead: Any = None) -> Rows:
         """Return rows with the times to what is forecast after each, if gaps differ."""

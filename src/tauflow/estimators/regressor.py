@@ -59,7 +59,7 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
         return self.target_standard_.applied(targets)
 
     def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        found = self.target_standard_.undone(outputs).astype(outputs.dtype)
+        found = self.target_standard_.undone(outputs)
         return found.reshape(len(found), *self.target_shape_)
 
     def _score(self, true: NDArray[Any], found: NDArray[Any], weight: Any) -> float:

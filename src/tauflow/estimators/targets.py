@@ -121,7 +121,14 @@ def _in_order_of(
     if of_rows and index.name != id and index.equals(getattr(X, "index", None)):
         return np.asarray(given)
     if index.is_unique and index.nlevels == 1:
-        places = index.get_indexer(ids)
+        places, numbers = index.get_indexer(ids), np.arange(len(index))
+        counted = index.name is None and np.array_equal(index, numbers)
+        if counted and (places >= 0).all() and not np.array_equal(places, numbers):
+            raise DataError(
+                f"{name} is numbered 0, 1, 2 ..., as it would be in the order in which ids first "
+                f"occur, and these numbers are ids of {id!r}, too, in another order. Call its "
+                f"index {id!r} if it holds the ids, or give an array in their order."
+            )
         if (places >= 0).all():
             return np.asarray(given.iloc[places])
     if not of_rows and not np.array_equal(index, np.arange(len(index))):

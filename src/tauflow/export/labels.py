@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tauflow.checks import positive
 from tauflow.data.card import DatasetCard
-from tauflow.data.table.options import TableInfo
+from tauflow.data.table.info import TableInfo
 from tauflow.errors import ArgumentError
 
 

@@ -6,14 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import NewTable
-from tauflow.data.table.options import AFTER, NUMBERS, TRUTHS, WHOLE, TableInfo
+from tauflow.data.table.options import AFTER, NUMBERS, TRUTHS, WHOLE
 from tauflow.data.table.sheet import Floats, Indices
 from tauflow.data.table.times import UNITS
 from tauflow.extras import require
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_DIGITS = 7
+"""How many digits of a number of single precision are its own."""
 
 
 def answers_of(
@@ -55,9 +59,17 @@ def answers_of(
     if info.y_scale is None and not proba:
         columns.append((options.targets[0], classes_of(info)[values]))
     else:
-        columns += zip(info.outputs, values.T, strict=True)
+        columns += zip(info.outputs, values.T if proba else _plain(values, info).T, strict=True)
     frame = pandas.DataFrame(dict(enumerate(column for _, column in columns)))
     return frame.set_axis([name for name, _ in columns], axis=1)
+
+
+def _plain(values: NDArray[Any], info: TableInfo) -> Floats:
+    """Return values, (..., O), without the digits that the model's single precision cannot mean."""
+    assert info.y_scale is not None
+    places = _DIGITS - np.floor(np.log10(info.y_scale.numpy())).astype(int)
+    rounded = [np.round(one, place) for one, place in zip(values.T, places.tolist(), strict=True)]
+    return np.stack(rounded, axis=-1)
 
 
 def classes_of(info: TableInfo) -> NDArray[Any]:

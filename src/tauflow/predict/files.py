@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tauflow.data.card import DatasetCard
 from tauflow.data.stored import card_facts, card_from
-from tauflow.data.table.options import SPLIT, TableInfo, TableOptions
+from tauflow.data.table.info import TableInfo
+from tauflow.data.table.options import SPLIT, TableOptions
 from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of

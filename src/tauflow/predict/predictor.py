@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import BATCH, NewTable, table_like
-from tauflow.data.table.options import TableInfo
 from tauflow.errors import ArgumentError
 from tauflow.extras import require
 from tauflow.training.metrics import evaluating

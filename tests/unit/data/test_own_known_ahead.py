@@ -116,3 +116,17 @@ def test_a_time_ahead_is_said_by_the_rows():
     model = tauflow.SequenceModel(tauflow.Elman(3, 2), 1)
     with pytest.raises(ArgumentError, match="the rows to predict say when"):
         Predictor.of(model, data).predict(ahead(41, 40), ahead=1.0)
+
+
+@pytest.mark.parametrize("more", [{}, {"window": 10, "horizon": 3}])
+def test_the_scale_of_what_is_known_ahead_is_of_training_rows_alone(more):
+    said = {**SAID, "scale": True}
+    table = series()
+    plan = [value if row < 140 else 1e6 for row, value in enumerate(table["plan"])]
+    data = from_table(table, **said, **more)
+    other = from_table({**table, "plan": plan}, **said, **more)
+    assert torch.equal(data.train.x, other.train.x)
+    if not more:
+        ahead = np.array(table["plan"][1:140])
+        assert float(data.table.x_mean[2]) == pytest.approx(ahead.mean())
+        assert float(data.table.x_scale[2]) == pytest.approx(ahead.std())

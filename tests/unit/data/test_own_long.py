@@ -379,3 +379,17 @@ def test_an_id_with_some_of_its_targets_is_refused():
         DataError, match=r"id 'p00' has no 'dose'.*all targets of an id into one row"
     ):
         from_table(visits(level=level, dose=nobody), **said)
+
+
+def test_columns_that_nobody_uses_may_differ_from_row_to_row():
+    long = melted(visits())
+    noted = long.assign(nurse=[f"n{row}" for row in range(len(long))])
+    with pytest.raises(DataError, match="another value of column 'nurse'"):
+        from_table(noted, **LONG)
+    data = from_table(noted, **LONG, features=["a", "b"])
+    assert_same(data, from_table(long, **LONG, features=["a", "b"]))
+    odd = noted.assign(died=["yes", "no"] * (len(long) // 2))
+    ids, batch = sequences_like(data, odd)
+    expected_ids, expected = sequences_like(data, long)
+    assert ids == expected_ids
+    assert torch.equal(batch.x, expected.x)

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_tables import NAN, by_id, unpadded, visits, write
 
-from tauflow.data import from_table, read_csv
+import tauflow
+from tauflow.data import from_table, read_csv, sequences_like
+from tauflow.data.table.options import TEXTS
 from tauflow.errors import ArgumentError, TimeError
+from tauflow.predict import Predictor
 
 COLUMNS = {"id": "patient", "time": "hours"}
 # Ids of one, two and three rows, scattered over the table; a value, a target and a label missing.
@@ -130,8 +133,8 @@ def test_scaling_is_of_the_training_ids_alone():
         assert float(data.table.x_scale[place]) == pytest.approx(known.std())
     for name, (_, one, _) in by_id(data).items():
         rows = [row for row, who in enumerate(table["patient"]) if who == name]
-        want = torch.tensor([table["y"][row] for row in rows])
-        torch.testing.assert_close(data.table.unscale(one.y)[0, :, 0], want)
+        want = torch.tensor([table["y"][row] for row in rows], dtype=torch.float64)
+        torch.testing.assert_close(data.table.unscale(one.y)[0, :, 0], want, rtol=1e-6, atol=1e-6)
 
 
 NANS = ["-nan", "NAN", "Nan", "+nan", "nan", "NaN", "-NaN", "+NAN", Decimal("NaN")]
@@ -282,3 +285,38 @@ def test_a_class_below_zero_after_zero_is_a_class():
     data = from_table(table, id="id", target="y")
     assert data.table.outputs == ("-3", "0")
     assert data.train.y.min() == 0
+
+
+@pytest.mark.parametrize("kind", [list, pandas.Series, pandas.Categorical])
+@pytest.mark.parametrize(
+    "codes", [("0150", "0151"), ("01", "1"), ("1E5", "100000"), ("true", "false"), ("1.50", "2")]
+)
+def test_text_classes_stay_as_they_are_written(kind, codes):
+    level = [codes[(row // 3) % 2] for row in range(36)]
+    table = pandas.DataFrame({**visits(), "level": kind(level)})
+    data = from_table(table, target="level", features=["a"], **COLUMNS)
+    assert data.table.outputs == tuple(sorted(codes))
+    assert data.table.kind == TEXTS
+    model = tauflow.SequenceModel(tauflow.Elman(1, 3, return_sequences=False), 2)
+    answers = Predictor.of(model, data).predict(table)["level"]
+    assert set(answers) <= set(codes)
+
+
+def test_large_targets_come_back_whole():
+    y = [2e8 + row for row in range(36)]
+    data = from_table(visits(y=y), target="y", features=["a"], **COLUMNS)
+    found = [data.table.unscale(one.y)[0, :, 0].tolist() for _, one, _ in by_id(data).values()]
+    assert sorted(value for values in found for value in values) == pytest.approx(
+        y, rel=1e-14, abs=1e-4
+    )
+
+
+def test_answers_have_no_digits_that_mean_nothing():
+    said = {"target": "b", "features": ["a"], "task": "regression", **COLUMNS}
+    data = from_table(visits(), **said)
+    model = tauflow.SequenceModel(tauflow.Elman(1, 3), 1)
+    answers = Predictor.of(model, data).predict(pandas.DataFrame(visits()))["b"]
+    assert all(len(repr(float(value)).lstrip("-").replace(".", "")) <= 9 for value in answers)
+    _, batch = sequences_like(data, visits())
+    expected = data.table.unscale(model.eval()(batch.x, dt=batch.dt)[0]).flatten().detach()
+    assert answers.tolist() == pytest.approx(expected.tolist(), abs=1e-6)

@@ -1,5 +1,6 @@
 """Long sequences cut into windows, with what comes after them to predict; nothing leaks."""
 
+import pandas
 import pytest
 import torch
 from own_tables import NAN, visits
@@ -170,3 +171,47 @@ def test_seasons_that_are_none(season, said, words):
     options = {"time": "t", "time_unit": "minutes", "window": 8, "horizon": 6, **said}
     with pytest.raises((ArgumentError, UnknownNameError), match=words):
         from_table(table, season=season, **options)
+
+
+@pytest.mark.parametrize("place", [0, 39])
+@pytest.mark.parametrize("target", ["class", "number"])
+def test_every_window_of_an_id_has_its_one_target(place, target):
+    ids, rows = 12, 40
+    value = ["a", "b"] if target == "class" else [1.5, 2.5]
+    nothing = None if target == "class" else NAN
+    table = {
+        "id": [f"p{one}" for one in range(ids) for _ in range(rows)],
+        "t": [float(row) for _ in range(ids) for row in range(rows)],
+        "x": [float(row) for row in range(ids * rows)],
+        "y": [value[one % 2] for one in range(ids) for _ in range(rows)],
+    }
+    once = [cell if row % rows == place else nothing for row, cell in enumerate(table["y"])]
+    said = {"id": "id", "time": "t", "target": "y", "window": 10}
+    whole, first = from_table(table, **said), from_table({**table, "y": once}, **said)
+    assert [len(part) for part in (whole.train, whole.valid, whole.test)] == [32, 8, 8]
+    assert whole.card.sizes == first.card.sizes
+    assert torch.equal(whole.train.y, first.train.y)
+    assert torch.equal(whole.train.x, first.train.x)
+
+
+def test_windows_without_a_target_in_any_row_are_told():
+    y = [row / 3 if row < 35 or row > 59 else NAN for row in range(200)]
+    data = from_table(series(y=y), time="t", target="y", window=10)
+    assert len(data.train) == 12
+    assert any(
+        "2 windows have no target in any row, and are left out" in n for n in data.card.notes
+    )
+
+
+@pytest.mark.parametrize("window", [1, 2, 8])
+def test_rows_to_predict_are_median_gaps_away_for_any_window(window):
+    when = pandas.date_range("2024-01-01", periods=200, freq="15min")
+    table = pandas.DataFrame({"when": when, "a": torch.rand(200).numpy()})
+    data = from_table(table, time="when", window=window, horizon=3, season="24h")
+    assert data.card.season == 96
+    model = tauflow.SequenceModel(
+        tauflow.Elman(data.card.input_size, 4, return_sequences=False), data.card.target_size
+    )
+    found = Predictor.of(model, data).predict(table)
+    ahead = [found[f"when +{step}"][0] - when[-1] for step in (1, 2, 3)]
+    assert ahead == [pandas.Timedelta("15min") * step for step in (1, 2, 3)]

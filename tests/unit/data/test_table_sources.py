@@ -203,6 +203,8 @@ def frames():
             made.append(
                 getattr(__import__(library), make)({**table, "dates": table["dates"].tolist()})
             )
+            if library == "pyarrow":
+                made += made[-1].to_batches()
     return made
 
 

@@ -97,6 +97,8 @@ def test_the_best_epoch_on_other_sequences_is_kept():
         ({"window": 1}, ArgumentError, "window must be at least 2"),
         ({"targets": [2]}, ArgumentError, "targets holds 2, and X has the features 0 to 1"),
         ({"targets": ["a"]}, UnknownNameError, "targets='a' is unknown"),
+        ({"targets": [True]}, ArgumentError, r"targets=\[True\] is no mask of the 2 features"),
+        ({"targets": [True, 0]}, ArgumentError, r"targets=\[True, 0\] is no mask"),
         ({"options": {"bidirectional": True}}, ArgumentError, "reads what it is to forecast"),
         ({"model": "rnn-vae"}, ArgumentError, "reads what it is to forecast"),
     ],
@@ -140,3 +142,14 @@ def test_times_ahead_are_checked():
         fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
     with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):
         SequenceForecaster(**SMALL).fit(X).predict(X, ahead=1.0)
+
+
+@pytest.mark.parametrize(
+    "targets", ["b", ["b"], 1, [1], [False, True], np.array([False, True]), np.array([1])]
+)
+def test_targets_may_be_one_or_several_or_a_mask(targets):
+    random = np.random.default_rng(0)
+    named = pd.DataFrame({"a": random.normal(size=30), "b": random.normal(size=30) + 50})
+    found = SequenceForecaster(**SMALL, targets=targets).fit(named).predict(named)
+    assert found.shape == (1, 1)
+    assert found[0, 0] == pytest.approx(50, abs=5)

@@ -187,3 +187,25 @@ def test_dates_count_in_seconds_in_tables_and_arrays():
         arrays.predict(X, t=t)
     with pytest.raises(TimeError, match="fitted to times that are dates, and these are numbers"):
         table.predict(frame(X, t, y))
+
+
+def test_numbers_that_may_be_places_or_ids_are_refused():
+    X, t, y, _ = sequences()
+    who = np.random.default_rng(0).permutation(len(X))
+    table = frame(X, t, y).assign(who=np.repeat(who, [len(x) for x in X]))
+    features, numbered = table.drop(columns="target"), pd.Series(y)
+    estimator = SequenceClassifier(**SMALL)
+    with pytest.raises(DataError, match=r"y is numbered 0, 1, 2 .* ids of 'who', too, in another"):
+        estimator.fit(features, numbered, id="who", time="at")
+    expected = estimator.fit(features, y, id="who", time="at").predict_proba(features)
+    named = pd.Series(y, index=pd.Index(who, name="who")).sort_index()
+    found = estimator.fit(features, named, id="who", time="at").predict_proba(features)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_large_targets_keep_their_digits():
+    X, *_ = sequences()
+    y = 1e8 + np.array([x[:, 0].mean() for x in X])
+    near = SequenceRegressor(**{**SMALL, "epochs": 30}).fit(X, y - 1e8)
+    far = SequenceRegressor(**{**SMALL, "epochs": 30}).fit(X, y)
+    np.testing.assert_allclose(far.predict(X) - 1e8, near.predict(X), atol=1e-3)

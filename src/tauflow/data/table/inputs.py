@@ -30,11 +30,13 @@ class Inputs:
         columns: of each input, (R,): numbers, NaN where missing; where a text is, all its inputs
             are 0.
         categories: of the columns of text.
+        later: how many of the numbers, the last ones, are those of later rows.
     """
 
     names: tuple[str, ...]
     columns: tuple[NDArray[Any], ...]
     categories: Categories
+    later: int = 0
 
     def first(self, count: int) -> Floats:
         """Return the first inputs, all of them numbers, (R, count)."""
@@ -227,6 +229,7 @@ def with_known(
         (*inputs.names[:count], *names, *inputs.names[count:]),
         (*inputs.columns[:count], *columns, *inputs.columns[count:]),
         inputs.categories,
+        later=len(names),
     )
 
 

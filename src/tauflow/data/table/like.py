@@ -15,8 +15,9 @@ from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
 from .frames import Sequences, sequences_of
+from .info import TableInfo
 from .inputs import inputs_of, later_of, with_known
-from .options import GAP_AHEAD, MEASURED, TableInfo
+from .options import GAP_AHEAD, MEASURED
 from .sheet import Bools, Floats, Sheet
 from .task import Scaling, gaps_of, with_input
 from .times import Times, read_times

@@ -1,6 +1,7 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -312,6 +313,8 @@ def _by_column(table: Any) -> tuple[Any, frozenset[str]]:
     if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
         return table, frozenset()
     narwhals = require("narwhals", extra="tables")
+    if "pyarrow" in homes and type(table).__name__ == "RecordBatch":
+        table = sys.modules["pyarrow"].Table.from_batches([table])
     frame = narwhals.from_native(table, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         raise ArgumentError(
@@ -340,7 +343,10 @@ def _column(name: str, values: Any) -> Column:
             f"the table's column {name!r} has shape {array.shape}, expected one value per row. "
             "Make a column of each of its values."
         )
-    return array if array.dtype.kind in "biufmM" else stripped(array.tolist())
+    if array.dtype.kind in "biufmM":
+        return array
+    # NumPy makes text of the numbers beside a text in a list.
+    return stripped(list(values) if isinstance(values, list | tuple) else array.tolist())
 
 
 def stripped(cells: Sequence[Any]) -> Coded:

@@ -76,6 +76,14 @@ class Target:
         """Which rows have a target, or a part of one, (R,)."""
         return np.asarray(self.known.reshape(len(self.known), -1).any(axis=1))
 
+    def in_all_rows(self) -> "Target":
+        """Return the targets, which are one per id, in all its rows, and not in the first alone."""
+        rows, owners = self.sequences.rows, self.sequences.owners
+        firsts = self.firsts(self.sequences)[owners]
+        y, known = self.y.copy(), self.known.copy()
+        y[rows], known[rows] = self.y[firsts], self.known[firsts]
+        return replace(self, y=y, known=known)
+
     def firsts(self, sequences: Sequences) -> Indices:
         """Return the row of the first target of each sequence, which has one, (N,)."""
         if self.horizon:
@@ -142,7 +150,7 @@ def target_of(
         per_step=per_step,
         outputs=classes or names,
         notes=tuple(notes),
-        kind=_kind_of_classes(sheet, name) if classes else TEXTS,
+        kind=_kind(sheet, name)[0] if classes else TEXTS,
     )
     return _whole_ids(sheet.where, _with_targets(target, sequences, sequences))
 
@@ -191,13 +199,18 @@ def _whole_ids(where: str, target: Target) -> Target:
 
 
 def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
-    """Return what a column holds, and how many different values."""
+    """Return what a column holds, and how many different values.
+
+    Text that reads as numbers or truth values is text, but for that of a file of nothing else.
+    """
     sheet.refuse_moments(column)
     different = set(different_in(sheet.columns[column][~sheet.missing(column)]))
     if not different:
         raise DataError(
             f"{sheet.where}: column {column!r} is empty in every row. Fill it in, or leave it out."
         )
+    if not sheet.untyped and any(isinstance(value, str) for value in different):
+        return TEXTS, len({str(value) for value in different})
     truths = {truth(value) for value in different}
     if None not in truths:
         return TRUTHS, len(truths)
@@ -206,14 +219,6 @@ def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
         return TEXTS, len(different)
     whole = all(isinstance(number, int) for number in numbers)
     return WHOLE if whole else NUMBERS, len(numbers)
-
-
-def _kind_of_classes(sheet: Sheet, column: str) -> str:
-    """Return what answers are to be: text that reads as numbers stays text, but for that of CSV."""
-    cells = different_in(sheet.columns[column][~sheet.missing(column)])
-    if not sheet.untyped and any(isinstance(cell, str) for cell in cells):
-        return TEXTS
-    return _kind(sheet, column)[0]
 
 
 def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:

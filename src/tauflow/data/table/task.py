@@ -15,8 +15,9 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
 from .frames import Sequences, sequences_of, some
+from .info import TableInfo
 from .inputs import Inputs, feature_columns, inputs_of, with_known
-from .options import AUTO, GAP_AHEAD, Categories, TableInfo, TableOptions
+from .options import AUTO, GAP_AHEAD, Categories, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, parts_said, split_of
 from .target import Target, check_classes, target_of
@@ -112,9 +113,9 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
     gap = 1.0
     if times is not None and options.time_unit == AUTO:
-        gap = median_gap(parts["train"])
+        gap = median_gap(split.trained)
     if target.horizon:
-        ahead = median_gap(parts["train"])
+        ahead = median_gap(split.trained)
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
         part: _batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
@@ -148,7 +149,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         *_notes_on_scale(info, options),
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
     )
-    season = season_of(options, times, parts["train"])
+    season = season_of(options, times, split.trained)
     card = _card(split, info, name=name, source=source, notes=notes, season=season)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
@@ -178,13 +179,23 @@ def _mean_ahead(target: Target, trained: Sequences) -> float | None:
 def _of_features(inputs: Inputs, split: Split, options: TableOptions) -> Scaling:
     """Return the scaling of the features that are numbers, by all rows of the training part.
 
+    What rows know of later ones counts in the rows to learn from alone: that of the others is of
+    another part.
+
     Raises:
         DataError: the training part has no value of a feature.
     """
-    rows, count = split.trained.rows, inputs.numbers
-    for name, column in zip(inputs.names, inputs.columns[:count], strict=False):
-        if np.isnan(column[rows]).all():
-            nowhere = np.isnan(column).all()
+    count, trained = inputs.numbers, split.trained.rows
+    learned = np.unique(split.parts["train"].rows) if inputs.later else trained
+
+    def of_training(place: int) -> Floats:  # one at a time, as tables may be large
+        rows = trained if place < count - inputs.later else learned
+        values: Floats = inputs.columns[place][rows]
+        return values
+
+    for place, name in enumerate(inputs.names[:count]):
+        if np.isnan(of_training(place)).all():
+            nowhere = np.isnan(inputs.columns[place]).all()
             where, otherwise = "the table", ""
             if not nowhere:
                 where, otherwise = "the training part", f", or split {options.otherwise}"
@@ -192,7 +203,7 @@ def _of_features(inputs: Inputs, split: Split, options: TableOptions) -> Scaling
                 f"feature {name!r} has no value in {where}, so that nothing can be learned of it. "
                 f"Leave it out of the features{otherwise}."
             )
-    found = scaling_of((column[rows] for column in inputs.columns[:count]), wanted=options.scale)
+    found = scaling_of(map(of_training, range(count)), wanted=options.scale)
     plain = len(inputs.names) - count
     return Scaling(np.append(found.mean, np.zeros(plain)), np.append(found.scale, np.ones(plain)))
 

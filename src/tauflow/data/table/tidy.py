@@ -140,7 +140,7 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
     sheet.filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
     texts = sheet.texts(name)
     found, codes = texts.different, texts.codes
-    others = [column for column in sheet.columns if column not in (name, value)]
+    others = [column for column in _used(sheet, options) if column not in (name, value)]
     both = next((one for one in found if one in others), None)
     if both is not None:
         raise ArgumentError(
@@ -162,6 +162,17 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
     for one in known or ():
         columns.setdefault(one, np.full(len(firsts), np.nan))
     return replace(kept.sheet_of(columns), variables=tuple(known or found))
+
+
+def _used(sheet: Sheet, options: TableOptions) -> list[str]:
+    """Return the columns that something is made of: all, unless the features are named."""
+    if options.features is None:
+        return list(sheet.columns)
+    used = {options.id, options.time, *options.features}
+    used |= {*(options.static or ()), *(options.known or ())}
+    if sheet.learning:
+        used |= {*options.targets, options.group, options.split_column}
+    return [column for column in sheet.columns if column in used]
 
 
 def _names(sheet: Sheet, options: TableOptions) -> list[str]:

@@ -1,5 +1,6 @@
 """Windows of sequences: pieces to learn from, with what comes after them to predict."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -37,12 +38,7 @@ def windowed(split: Split, options: TableOptions, inputs: Inputs) -> Split:
                 "Take shorter windows, or split at other fractions (--split)."
             )
         parts[part] = found
-    if horizon:
-        split = _with_future(split, parts, inputs)
-    else:
-        kept = {part: one.kept(one.any(split.target.there)) for part, one in parts.items()}
-        target = replace(split.target, sequences=joined(kept.values()))
-        split = replace(split, parts=kept, target=target)
+    split = _with_future(split, parts, inputs) if horizon else _with_targets(split, parts)
     counts = ", ".join(f"{len(one)} for {part}" for part, one in split.parts.items())
     after = f", each with the {horizon} rows after it to predict" if horizon else ""
     note = f"Windows of {options.window} rows, a new one every {stride}{after}: {counts}."
@@ -81,6 +77,18 @@ def _cut(sequences: Sequences, window: int, stride: int, horizon: int) -> Sequen
     places = offset + np.arange(int(lengths.sum()))
     ids = tuple(sequences.ids[owner] for owner in owners)
     return Sequences(ids, lengths, sequences.rows[places], sequences.times[places])
+
+
+def _with_targets(split: Split, parts: Mapping[str, Sequences]) -> Split:
+    """Return the windows that have a target: of one per id all, or those with one in a row."""
+    target = split.target
+    if not target.per_step:
+        target = target.in_all_rows()
+    kept = {part: one.kept(one.any(target.there)) for part, one in parts.items()}
+    dropped = sum(map(len, parts.values())) - sum(map(len, kept.values()))
+    notes = (f"{dropped} windows have no target in any row, and are left out.",) if dropped else ()
+    target = replace(target, sequences=joined(kept.values()))
+    return replace(split, parts=kept, target=target, notes=(*split.notes, *notes))
 
 
 def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> Split:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tauflow.data.card import TaskData
-from tauflow.data.table.options import GAP_AHEAD, MEASURED, TableInfo
+from tauflow.data.table.info import TableInfo
+from tauflow.data.table.options import GAP_AHEAD, MEASURED
 from tauflow.experiments.run.task import TaskRun
 
 from .answered import Answered

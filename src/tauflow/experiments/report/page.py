@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tauflow.analysis.memory_length import memory_length
-from tauflow.data.table.options import TableInfo
+from tauflow.data.table.info import TableInfo
 from tauflow.errors import TauflowError
 from tauflow.experiments.run.job import Places, load_part
 from tauflow.experiments.run.reproduce import Grid
