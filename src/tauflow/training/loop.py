@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -302,6 +302,16 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
 
 
+def _restore_scalars(optimizer: torch.optim.Optimizer, saved: Mapping[int, Any]) -> None:
+    """Give numbers of the state their dtype back: torch loads all in that of the parameters."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    for place, values in saved.items():
+        state = optimizer.state[parameters[place]]
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and not value.ndim:
+                state[name] = value.to(state[name].device, copy=True)
+
+
 def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
     """Claim the directory, or take over the state of the run in it; the first process reads it."""
     ranks, selection = run.ranks, run.selection
@@ -320,6 +330,7 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
         run.model.load_state_dict(saved.model)
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
         _check_moments(run.optimizer)
+        _restore_scalars(run.optimizer, saved.optimizer)
         if run.averaged is not None:
             run.averaged.module.load_state_dict(saved.averaged)
             run.averaged.n_averaged.fill_(run.step)

@@ -45,7 +45,7 @@ def learning_rate(recipe: Recipe, *, epoch: int, step: int, sequences: int) -> f
     Args:
         recipe: the protocol.
         epoch: number of finished epochs.
-        step: number of finished steps, over all epochs.
+        step: number of finished steps, over all epochs, but for those of a warm-up.
         sequences: number of training sequences.
     """
     if recipe.decay is None:

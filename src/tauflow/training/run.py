@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import NonFiniteError
+from tauflow.errors import DataError, NonFiniteError
 
 from .curriculum import beginning, starts_stage, steps_of_epoch
 from .long_gaps import long_gap_words
@@ -134,12 +134,19 @@ class Run:
             self.averaged.update_parameters(self.model)
         return value, entries
 
-    def _forward(self, rows: Tensor | slice, number: int) -> tuple[Tensor, float, int]:
+    def _forward(
+        self, rows: Tensor | slice, number: int, *, whole: bool = True
+    ) -> tuple[Tensor, float, int]:
         batch, counts = self._share(rows)
         try:
             with self._precision():
                 loss, value, entries = loss_over_ranks(
-                    self.loss, batch, self.ranks, counts=counts, epoch=self.epoch - 1
+                    self.loss,
+                    batch,
+                    self.ranks,
+                    counts=counts,
+                    epoch=self.epoch - 1,
+                    whole=whole,
                 )
         except NonFiniteError as error:  # of a state, by the model itself
             at = self._where(self.step + 1, self._batch_words(rows, number))
@@ -161,11 +168,16 @@ class Run:
         """
         total, count = 0.0, 0
         for part in _split(rows, self.recipe.batch_size):
-            loss, value, entries = self._forward(part, number)
+            loss, value, entries = self._forward(part, number, whole=False)
             if not count:
                 self.optimizer.zero_grad()
             (loss * entries).backward()
             total, count = total + value * entries, count + entries
+        if not count:
+            raise DataError(
+                f"no entry of batch {number} is valid: y_mask, or mask, is false at every step of "
+                "its sequences. Leave out such sequences, or take larger batches."
+            )
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad /= count

@@ -83,7 +83,8 @@ class Schedule:
         """
         rate, warmup = self.rate, self.recipe.warmup_steps
         if self.scheduler is None:
-            rate = learning_rate(self.recipe, epoch=epoch, step=step, sequences=self.sequences)
+            after = max(0, step - warmup)
+            rate = learning_rate(self.recipe, epoch=epoch, step=after, sequences=self.sequences)
         if step < warmup:
             rate *= (step + 1) / (warmup + 1)
         set_learning_rate(self.optimizer, rate)

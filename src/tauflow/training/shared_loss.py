@@ -25,18 +25,21 @@ class SharedLoss(nn.Module):
         super().__init__()
         self.model, self.score, self.ranks = model, score, ranks
 
-    def forward(self, batch: SequenceBatch, *, counts: bool, epoch: int) -> tuple[Tensor, int]:
+    def forward(
+        self, batch: SequenceBatch, *, counts: bool, epoch: int, whole: bool
+    ) -> tuple[Tensor, int]:
         """Return the loss of this process's share and the number of its entries.
 
         Args:
             batch: the share.
             counts: whether it counts; else it only keeps this process in step with the others.
             epoch: finished epochs.
+            whole: whether it is all that a step is made from, and must have a target.
         """
         try:
             loss, entries = training_loss(self.model, batch, self.score, epoch=epoch)
         except DataError:
-            if not self.ranks.several:
+            if whole and not self.ranks.several:
                 raise
             counts = False  # no target in this share; there are some in another's, or all raise
         if counts:
@@ -56,7 +59,13 @@ def shared_loss(model: nn.Module, score: Score, ranks: Ranks) -> nn.Module:
 
 
 def loss_over_ranks(
-    shared: nn.Module, batch: SequenceBatch, ranks: Ranks, *, counts: bool, epoch: int
+    shared: nn.Module,
+    batch: SequenceBatch,
+    ranks: Ranks,
+    *,
+    counts: bool,
+    epoch: int,
+    whole: bool = True,
 ) -> tuple[Tensor, float, int]:
     """Return the loss to go back from, its value over all shares, and the number of entries.
 
@@ -69,17 +78,18 @@ def loss_over_ranks(
         ranks: the processes.
         counts: whether the share counts.
         epoch: finished epochs.
+        whole: whether the batch is all that a step is made from; else it may have no target.
 
     Raises:
         DataError: no entry of the whole batch is valid.
         RankError: another process failed.
     """
     if not ranks.several:
-        loss, entries = shared(batch, counts=True, epoch=epoch)
+        loss, entries = shared(batch, counts=True, epoch=epoch, whole=whole)
         return loss, loss.item(), entries
     failure: Exception | None = None
     try:
-        loss, own = shared(batch, counts=counts, epoch=epoch)
+        loss, own = shared(batch, counts=counts, epoch=epoch, whole=whole)
         numbers = (loss.item() * own, own, 0)
     except Exception as error:
         failure, numbers = error, (0.0, 0, 1)
@@ -88,6 +98,8 @@ def loss_over_ranks(
         raise failure
     if failed:
         raise RankError("another process failed in this step, and this one ends with it.")
-    if not entries:
+    if not entries and whole:
         raise DataError("no entry of this batch is valid in any process's share.")
+    if not entries:
+        return loss, 0.0, 0
     return loss * (own * ranks.world / entries), total / entries, int(entries)

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import ArgumentError, CheckpointError
+from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.training import Callback, Recipe, make_optimizer, train
 from tauflow.training.torch_names import OPTIMIZERS, SCHEDULERS
 
@@ -105,6 +106,10 @@ def test_warm_up_goes_before_a_schedule_of_epochs():
     _, watch, _ = fit(schedule="exponential", decay=0.5, warmup_steps=4)
     expected = [0.05 * 0.5 ** (s // STEPS) * min(1, (s + 1) / 5) for s in range(12)]
     assert watch.rates == pytest.approx(expected)
+    # Of a decay by step the first is after the warm-up, as of torch's own schedules.
+    _, watch, _ = fit(schedule="exponential", decay=0.5, warmup_steps=4, schedule_interval="step")
+    expected = [0.05 * (s + 1) / 5 for s in range(4)] + [0.05 * 0.5 ** (s / 2) for s in range(8)]
+    assert watch.rates == pytest.approx(expected)
     with pytest.raises(ArgumentError, match="warmup_steps=12 takes all 12 steps of the training"):
         fit(warmup_steps=12)
 
@@ -195,6 +200,48 @@ def test_accumulated_batches_are_the_large_one(shuffle):
             torch.testing.assert_close(value, found[0][1][name], rtol=1e-9, atol=1e-12)
         losses = [[row["train_loss"] for row in one] for one in (history, found[0][0])]
         assert losses[0] == pytest.approx(losses[1], rel=1e-10)
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(1, 8), (2, 4)])
+def test_a_part_of_a_step_may_have_no_target(batch_size, accumulate):
+    known = torch.zeros(22, 5, dtype=torch.bool)
+    known[::2, 2] = True
+    parts = tiny_splits()
+    data = {"train": SequenceBatch(parts["train"].x.double(), parts["train"].y.double())}
+    data["train"] = replace(data["train"], y_mask=known)
+    weights = []
+    for size, parts_of_step in ((8, 1), (batch_size, accumulate)):
+        model = tiny_model(dropout=0.0).double()
+        said = {"batch_size": size, "accumulate": parts_of_step, "shuffle": False}
+        fit(model, data=data, select="last", **said)
+        weights.append(model.state_dict())
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=1e-9, atol=1e-12)
+    data["train"] = replace(data["train"], y_mask=torch.zeros_like(known))
+    data["train"].y_mask[0, 0] = True
+    with pytest.raises(DataError, match=r"no entry of batch \d is valid"):
+        fit(
+            tiny_model().double(),
+            data=data,
+            select="last",
+            batch_size=1,
+            accumulate=8,
+            shuffle=False,
+        )
+
+
+def test_numbers_of_an_optimizer_keep_their_precision(tmp_path):
+    data = {name: part.to(dtype=torch.float64) for name, part in tiny_splits().items()}
+
+    def run(folder, epochs, *, resume=False):
+        model = tiny_model(dropout=0.0).double()
+        recipe = Recipe(optimizer="nadam", lr=0.05, epochs=epochs, batch_size=8, select="last")
+        train(model, train=data["train"], recipe=recipe, run_dir=folder, resume=resume)
+        return model.state_dict()
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "part", 2)
+    assert_equal_tensors(run(tmp_path / "part", 4, resume=True), whole)
 
 
 def test_weights_that_divide_by_their_sum_are_not_accumulated():

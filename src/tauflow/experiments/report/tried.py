@@ -12,6 +12,7 @@ from typing import Any
 from tauflow.experiments.run import results
 from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.results import DONE, RunRecord
+from tauflow.experiments.run.search import search_jobs, validation_score
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
 from tauflow.experiments.spec.variation import VARIED
 from tauflow.training.metrics import METRICS
@@ -68,22 +69,44 @@ def read_tried(
 
 
 def _of_row(experiment: Experiment, row: Row, runs: Iterable[RunRecord]) -> list[Tried]:
-    """Return a row's runs of one file, by what is different in them."""
+    """Return a row's runs of one file, by what is different in them.
+
+    Of a row that searches those of the setting that it would take: by the metric that selects
+    epochs, on the validation part, of the first seed. Runs on the data that it searches on are none
+    of the row's.
+    """
     groups: dict[str, list[RunRecord]] = {}
+    searching = _data_of_search(experiment, row)
     for record in runs:
-        if record.test is not None:
+        own = _flat(record.config)
+        of_search = searching and all(own.get(name) == v for name, v in searching.items())
+        if record.test is not None and not of_search:
             key = json.dumps(_changes(experiment, row, record), sort_keys=True)
             groups.setdefault(key, []).append(record)
     groups.pop("{}", None)
     if row.search and len(groups) > 1:
-        sign = 1.0 if METRICS[row.metric].higher_is_better else -1.0
-        best = max(groups, key=lambda key: max(_rank(record, sign) for record in groups[key]))
+        best = max(groups, key=lambda key: _rank(groups[key], row.metric))
         groups = {best: groups[best]}
     return [Tried(row.name, json.loads(key), tuple(runs)) for key, runs in groups.items()]
 
 
-def _rank(record: RunRecord, sign: float) -> float:
-    return -math.inf if record.valid is None else sign * record.valid
+def _data_of_search(experiment: Experiment, row: Row) -> dict[tuple[str, str], Any]:
+    """Return the data options of a row's search that are not those of the row itself."""
+    if row.search_part is None:
+        return {}
+    own = _flat(job_of(experiment, row, 0, row.search[0]).config)
+    other = _flat(search_jobs(experiment, row)[0].config)
+    return {k: v for k, v in other.items() if k[0] == "data" and own.get(k) != v}
+
+
+def _rank(records: Iterable[RunRecord], metric: str) -> float:
+    """Return what the first seed of a setting says for it, the higher the better."""
+    first = min(records, key=lambda record: record.seed)
+    value = validation_score(first)
+    metric = first.config["recipe"].get("select_by") or metric
+    if value is None or math.isnan(value):
+        return -math.inf
+    return value if METRICS[metric].higher_is_better else -value
 
 
 def _merged(found: Iterable[Tried]) -> list[Tried]:

@@ -12,6 +12,7 @@ from tauflow.models.specified import build_model
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import write_atomically
 from tauflow.training.checkpoint import read_checkpoint
+from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import AT_LENGTH
 from tauflow.training.run_directory import fingerprint, owned
 
@@ -85,9 +86,11 @@ def _fingerprint(job: Job, data: TaskData) -> dict[str, str | None]:
 
 
 def _fits(path: Path, prints: dict[str, str | None]) -> bool:
-    """Whether a run is of these data and this model, and can be read."""
+    """Whether a run is of these data and this model, by as many processes, and can be read."""
     try:
         read_checkpoint(path / "last.safetensors")
     except (OSError, CheckpointError):
         return False
-    return bool(read_json((path / "run.json").read_bytes()).get("fingerprint") == prints)
+    found = read_json((path / "run.json").read_bytes())
+    same = found.get("fingerprint") == prints
+    return bool(same and found.get("ranks", 1) == Ranks.here().world)

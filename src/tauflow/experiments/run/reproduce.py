@@ -189,10 +189,10 @@ def other_lengths(grid: Grid, results_dir: Path) -> tuple[int, ...]:
     held = {record.key for record in grid.records}
     records, _ = known(grid.experiment, results_dir)
     others = {
-        record.epochs
+        record.asked
         for record in records
         if record.status == DONE and record.epochs and record.key not in held
-        if is_of(grid.experiment.cut(record.epochs), record)
+        if is_of(grid.experiment.cut(record.asked), record)
     }
     return tuple(sorted(others))
 

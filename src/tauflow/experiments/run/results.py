@@ -85,13 +85,19 @@ class RunRecord:
 
     @property
     def asked(self) -> int:
-        """Epochs that were to be run, more than :attr:`epochs` if the run diverged and stopped."""
+        """Epochs that were to be run, more than :attr:`epochs` if the run stopped early."""
         return int(self.config["recipe"]["epochs"])
 
     @property
     def diverged_after(self) -> int | None:
         """The last epoch of a run that diverged and stopped before its end; else ``None``."""
-        return self.epochs if self.epochs is not None and self.epochs < self.asked else None
+        recipe = self.config["recipe"]
+        if self.epochs is None or self.epochs >= self.asked or recipe["on_divergence"] != "stop":
+            return None
+        patience = recipe.get("patience")
+        if patience is not None and self.epochs - (self.best_epoch or 0) >= patience:
+            return None  # it had waited long enough for a better score
+        return self.epochs
 
     def to_json(self) -> str:
         """Return the record as one line."""

@@ -75,11 +75,11 @@ def tried(
     jobs = search_jobs(experiment, row, seeds)
     for setting in row.search:
         own, jobs = jobs[:seeds], jobs[seeds:]
-        runs = [(job, known[job.key]) for job in own if job.key in known]
-        values = [validation_score(job, record) for job, record in runs]
+        runs = [known[job.key] for job in own if job.key in known]
+        values = [validation_score(record) for record in runs]
         scores = [value for value in values if value is not None]
         score = statistics.fmean(scores) if len(scores) == seeds else None
-        found.append(Tried(setting, tuple(record for _, record in runs), score))
+        found.append(Tried(setting, tuple(runs), score))
     if not found:
         return []
     metric = found[0].setting.recipe.select_by or row.metric
@@ -111,9 +111,9 @@ def best_setting(
     return scored[0].setting if scored else None
 
 
-def validation_score(job: Job, record: RunRecord) -> float | None:
+def validation_score(record: RunRecord) -> float | None:
     """Return the score on validation data that selected the epoch."""
-    if job.recipe.select_by is None or record.best_epoch is None:
+    if record.config["recipe"].get("select_by") is None or record.best_epoch is None:
         return record.valid
     value: float | None = record.history[record.best_epoch - 1].get("criterion")
     return value

@@ -11,7 +11,7 @@ from tauflow.experiments.report.page import write_grid_reports
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
 from tauflow.experiments.report.table import looks_ahead, title
-from tauflow.experiments.report.tried import is_at_an_end
+from tauflow.experiments.report.tried import is_at_an_end, read_tried, told
 from tauflow.experiments.report.trivial import (
     BASELINES_FILE,
     read_trivial,
@@ -21,6 +21,7 @@ from tauflow.experiments.report.trivial import (
 from tauflow.experiments.run import results
 from tauflow.experiments.run.job import Places, identity, job_of
 from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.run.search import search_jobs
 from tauflow.experiments.spec.grid import setting_of
 from tauflow.experiments.spec.load import (  # Python 3.10 has it under another name
     load_experiment,
@@ -283,14 +284,29 @@ def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
     assert entries_of(surveyed())["gru"].judgement == AGREES
 
 
+def cut_short(folder, which, *, best=1, **recipe):
+    """Let one of the runs in the file have ended after its first epoch, of so many more."""
+    path = folder / "tiny.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[which].update(epochs=1, best_epoch=best, history=records[which]["history"][:1])
+    for record in records:
+        record["config"]["recipe"].update(recipe)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize("divergence", ["raise", "stop"])
+def test_a_run_that_waited_long_enough_did_not_diverge(folder, surveyed, divergence):
+    for seed in (0, 1):
+        add(folder, test=0.9, seed=seed)
+    cut_short(folder, 0, best=0, patience=1, on_divergence=divergence)
+    assert "diverged" not in survey_markdown(surveyed())
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_run_that_diverged_early_counts_and_is_told(folder, surveyed, which):
     for seed in (0, 1):
         add(folder, test=0.9, seed=seed)
-    path = folder / "tiny.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    records[which].update(epochs=1, history=records[which]["history"][:1])
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    cut_short(folder, which, on_divergence="stop")
     found = surveyed()
     entry = entries_of(found)["gru"]
     # The protocol says that its best epoch counts, so it is no shorter run than the others.
@@ -536,3 +552,53 @@ def test_a_table_may_have_with_in_its_name(folder, tmp_path):
     assert not found.warnings
     assert [one.experiment.name for one in found.tables] == list(names)
     assert not any(one.tried for one in found.tables)
+
+
+SEARCHING = """
+[row.search]
+{data}
+recipe = {{ lr = [0.1, 0.01] }}
+"""
+
+
+def searching(data="", **recipe):
+    """Return the tiny table, whose first row searches two rates."""
+    table = tomllib.loads(TINY)
+    table["recipe"] = {**table["recipe"], **recipe}
+    (row,) = [row for row in table["row"] if row["name"] == "gru"]
+    row["search"] = tomllib.loads(SEARCHING.format(data=data))["row"]["search"]
+    return experiment_from_dict(table, "tiny.toml")
+
+
+def told_of(folder, experiment, *, searched, chosen):
+    """Return what is told of a row with another width, of scores (valid, criterion, test)."""
+    table = varied(experiment, {"model.hidden_size": 9})
+    row = table.rows[0]
+    jobs = [*search_jobs(table, row), *(job_of(table, row, s, row.search[0]) for s in (0, 1))]
+    for job, (valid, criterion, test) in zip(jobs, [*searched, *chosen], strict=True):
+        history = {"epoch": 1, "train_loss": 1.0, "valid": valid, "test": test}
+        history |= {} if criterion is None else {"criterion": criterion}
+        record = RunRecord(
+            **identity(job, "2024-05-06T07:08:09+00:00"),
+            **{"status": "done", "valid": valid, "test": test, "last_test": test, "best_epoch": 1},
+            **{"epochs": job.recipe.epochs, "seconds": 1.0, "history": (history,)},
+        )
+        results.append(folder / f"{table.name}.jsonl", record)
+    found, _ = read_tried(experiment, folder, [experiment.name])
+    return told(found, experiment.rows[0], experiment.ddof)
+
+
+def test_another_setting_of_a_row_that_searches_is_the_one_that_it_would_take(folder):
+    selected = searching(select_by="mae")
+    scores = [(0.5, 0.1, 0.6), (0.3, 0.2, 0.2)]  # the first is chosen by the criterion
+    text = told_of(folder, selected, searched=scores, chosen=[scores[0], (0.6, 0.1, 0.62)])
+    assert "lr 0.1: 0.610 ± 0.014 (2 runs)" in text
+
+
+def test_scores_on_the_data_of_a_search_stay_unseen(folder):
+    other = searching(data="options = { noise = 0.5 }")
+    easy = [(0.05, None, 0.06), (0.1, None, 0.02)]
+    text = told_of(folder, other, searched=easy, chosen=[(0.3, None, 0.2), (0.35, None, 0.22)])
+    assert "lr 0.1" in text
+    assert "0.210 ± 0.014 (2 runs)" in text
+    assert "noise" not in text

@@ -139,6 +139,18 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     assert take_over_shorter(longer, data, runs) == 0
 
 
+def test_a_shorter_run_of_several_processes_is_no_beginning_of_one_of_one(places):
+    reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
+    job = job_of(tiny(), tiny().row("gru"), 0)
+    longer = replace(job, recipe=replace(job.recipe, epochs=3))
+    (path,) = places["runs_dir"].glob("*/*/run.json")
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "ranks": 2}))
+    assert take_over_shorter(longer, load_part(job.part), places["runs_dir"]) == 0
+    path.write_text(json.dumps(facts))
+    assert take_over_shorter(longer, load_part(job.part), places["runs_dir"]) == 2
+
+
 def _lines(path):
     return path.read_text().splitlines()
 
