@@ -113,8 +113,20 @@ Log = Annotated[
 
 
 def config_table(config: Path | None, name: str) -> dict[str, Any]:
-    """Return a table of the file of settings, empty without one."""
-    return {} if config is None else dict(_read(config)[1][name])
+    """Return a table of the file of settings, empty without one.
+
+    TOML has no null: the text "null" stands for it, as in ``--set``.
+    """
+    from tauflow.experiments.run.best_file import NULL
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return None if value == NULL else value
+
+    return {} if config is None else {k: plain(v) for k, v in _read(config)[1][name].items()}
 
 
 def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:

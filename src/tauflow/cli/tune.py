@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .own_table import takes_table
-from .recipe import Cluster, Config, Device, Settings, config_table, recipe_changes
+from .recipe import Cluster, Config, Device, config_table, recipe_changes
 
 
 @takes_table
@@ -22,7 +22,8 @@ def tune(
     cluster: Cluster = None,
     seed: Annotated[int, typer.Option(min=0, help="Of settings, weights and order.")] = 0,
     option: Annotated[
-        list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
+        list[str] | None,
+        typer.Option(help="key=value for the model, which then is not tried; may be repeated."),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -30,7 +31,14 @@ def tune(
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of studies and runs.")] = Path("runs"),
     device: Device = None,
-    settings: Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="recipe.lr=0.01, any field of the recipe, which then is not tried; may be "
+            "repeated.",
+        ),
+    ] = None,
     config: Config = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="A table of your own.")] = None,
     *,
@@ -46,14 +54,20 @@ def tune(
     from .output import print_table, say
     from .own_table import one_source
 
-    changes = {**config_table(config, "recipe"), **recipe_changes(settings, epochs=epochs)}
+    varied = key_values(vary or [], option="--vary")
+    # What is varied goes before a file's values; the command line must not say both.
+    filed = {k: v for k, v in config_table(config, "options").items() if f"model.{k}" not in varied}
+    own = config_table(config, "recipe")
+    said_of_recipe = recipe_changes(settings, epochs=epochs)
+    fixed = {f"recipe.{name}" for name in own} - varied.keys()
     found = search(
         one_source(task, csv, said),
         model,
         trials=trials,
-        options={**config_table(config, "options"), **key_values(option or [])},
-        recipe=RECIPE.changed(changes),
-        vary=key_values(vary or [], option="--vary"),
+        options={**filed, **key_values(option or [])},
+        recipe=RECIPE.changed({**own, **said_of_recipe}),
+        fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
+        vary=varied,
         seed=seed,
         jobs=jobs,
         cluster=cluster,

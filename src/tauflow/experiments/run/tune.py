@@ -4,50 +4,37 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tauflow.cells.catalog import MODELS
 from tauflow.checks import at_least
-from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.extras import require
 from tauflow.import_path import safe_path_of_children
-from tauflow.lock import make_folder
+from tauflow.lock import locked
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
-from tauflow.tensorfile import write_atomically
 from tauflow.training.callbacks import Callback, Training
 from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
-from tauflow.training.run import mixed
 
+from .best_file import write_best
 from .cluster import crew_of, words
 from .job import execute
+from .journal import STARTUP, ended, failure_told, open_study, put_right, try_again
 from .task import RECIPE, CsvFile, Source, read_source
+from .trial_space import Space, applied, check_space, space_of, suggest
 from .workers import end_with_parent
 
-JOURNAL, BEST = "study.log", "best.toml"
-_STARTUP = 5
-"""Trials before a median is trusted to end others early."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """Numbers from low to high, tried evenly on a logarithmic scale; whole ones if both are."""
-
-    low: float
-    high: float
-
-
-Space = dict[str, Span | tuple[Any, ...]]
-"""What is tried, by dotted name: ``recipe.lr``, ``model.hidden_size``, ``model.NAME``."""
-
-COMMON: Space = {"recipe.lr": Span(1e-4, 3e-2), "model.hidden_size": Span(16, 128)}
-"""What is tried of every model."""
+BEST = "best.toml"
+_SIZE = 64  # neurons, where nobody says and they are not tried
+_ADVICE = (
+    "Wait until it ends, or stop it: every finished trial is kept. For several trials at a time, "
+    "give one 'tauflow tune' with --jobs; for another study, choose another folder with --runs."
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,8 @@ class Tuned:
         metric: what the score is.
         importance: share of the scores' spread that each setting explains, the largest first; empty
             with too few trials to tell.
-        trials: finished trials, of this and of earlier calls: settings, score and state.
+        trials: that came to an end, of this and of earlier calls: settings, score and state, which
+            is ``"complete"``, ``"pruned"`` if it ended early, or ``"fail"`` if it was not finite.
         directory: of the study; ``best.toml`` there is a file for ``tauflow run --config``.
     """
 
@@ -77,23 +65,6 @@ class Tuned:
         return METRICS[self.metric].higher_is_better
 
 
-def space_of(model: str, vary: Mapping[str, Sequence[Any]] | None = None) -> Space:
-    """Return what is tried of a model: of its row in the catalog, and what a caller wants.
-
-    Raises:
-        ArgumentError: a name is neither of the recipe nor of the model, or has no values.
-    """
-    own = MODELS[model].tune if model in MODELS else {}
-    space: Space = {**COMMON, **{f"model.{name}": values for name, values in own.items()}}
-    for name, values in (vary or {}).items():
-        if name.partition(".")[0] not in ("recipe", "model") or "." not in name:
-            raise ArgumentError(f"{name!r} is not tuned; name recipe.FIELD or model.OPTION.")
-        if not isinstance(values, list | tuple) or not values:
-            raise ArgumentError(f"{name} needs a list of values to try, got {values!r}.")
-        space[name] = tuple(values)
-    return space
-
-
 @dataclass(frozen=True)
 class _Search:
     """Everything that a worker needs; plain values, so that it travels to other processes."""
@@ -107,8 +78,18 @@ class _Search:
     device: str | None
     directory: Path
 
-    def read(self) -> Source:
-        return read_source(self.source, self.spec, self.data_dir)
+    def read(self, spec: ModelSpec | None = None) -> Source:
+        return read_source(self.source, spec or self.spec, self.data_dir)
+
+    def study(self, metric: str, worker: int = 0, *, kept: bool = True) -> Any:
+        """Return the study in the search's folder, or a new one that is not kept."""
+        return open_study(
+            self.directory if kept else None,
+            higher_is_better=METRICS[metric].higher_is_better,
+            epochs=self.recipe.epochs,
+            seed=self.seed,
+            worker=worker,
+        )
 
     def for_other_machines(self) -> "_Search":
         """Return the same with whole paths."""
@@ -125,9 +106,10 @@ def tune(
     model: str = "cfc",
     *,
     trials: int = 20,
-    hidden_size: int = 64,
+    hidden_size: int | None = None,
     options: Mapping[str, Any] | None = None,
     recipe: Recipe = RECIPE,
+    fixed: Collection[str] = (),
     vary: Mapping[str, Sequence[Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
@@ -142,15 +124,16 @@ def tune(
     Settings are drawn by Optuna's tree-structured Parzen estimator; a trial that is worse than the
     median of the others at an epoch ends there. The test data are not looked at. A study has a
     folder of its own below ``runs_dir``, and goes on where it was stopped: called again with the
-    same arguments, it adds what is missing to ``trials``.
+    same arguments, it adds what is missing to ``trials``, first those that were stopped.
 
     Args:
         source: as for :func:`tauflow.experiments.run.task.run_task`.
         model: name of the model, a cell or a whole one.
         trials: in all, those of earlier calls included.
-        hidden_size: where the space does not say it.
-        options: of the model's constructor, where the space does not say them.
-        recipe: of every trial, where the space does not say it.
+        hidden_size: of every trial; by default sizes are tried.
+        options: of the model's constructor, in every trial: those given here are not tried.
+        recipe: of every trial, but for what is tried.
+        fixed: dotted names of what is not tried, but as the recipe has it: ``"recipe.lr"``.
         vary: lists of values to try, by dotted name, beside or instead of the model's own.
         seed: of settings, weights, shuffling and dropout. Several workers share a study as their
             pace has it, which no seed decides.
@@ -165,16 +148,19 @@ def tune(
 
     Raises:
         MissingExtraError: Optuna or scikit-learn is not installed.
-        ArgumentError: there are no validation data, or no trial came to an end.
+        ArgumentError: there are no validation data; something is given and varied too; a value
+            cannot be tried, and nothing has been made then; or no trial came to an end.
+        BusyError: another program works on the same study.
     """
-    optuna = require("optuna", extra="tune")
+    require("optuna", extra="tune")
     require("sklearn", extra="tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     at_least(1, trials=trials)
     at_least(1, jobs=jobs)
     entry_of(model)
-    space = space_of(model, vary)
-    spec = ModelSpec(model, hidden_size, options=dict(options or {}))
+    size = {} if hidden_size is None else {"hidden_size": hidden_size}
+    given = {*fixed, *(f"model.{name}" for name in (*size, *(options or {})))}
+    space = space_of(model, vary, given)
+    spec = ModelSpec(model, size.get("hidden_size", _SIZE), options=dict(options or {}))
     found = read_source(source, spec, data_dir, say=say)
     if found.data.valid is None:
         raise ArgumentError(
@@ -185,46 +171,30 @@ def tune(
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
-    make_folder(directory)
     search = _Search(source, spec, recipe, space, seed, data_dir, device, directory)
-    study = _study(search, METRICS[job.metric].higher_is_better)
-    left = trials - len(_ended(study))
-    if left > 0 and cluster is not None:
-        _on_workers(search, study, left, cluster, jobs, say)
-    elif left > 0 and jobs > 1:
-        from joblib import Parallel, delayed
-
-        shares = [left // jobs + (k < left % jobs) for k in range(jobs)]
-        work = (delayed(_work)(search, share, k) for k, share in enumerate(shares) if share)
-        with safe_path_of_children():
-            Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
-    elif left > 0:
-        _work(search, left, 0, found, say)
-    return _found(search, study, job.metric)
-
-
-def _study(search: _Search, higher_is_better: bool, worker: int = 0, *, kept: bool = True) -> Any:
-    """Return the study in the search's folder, or a new one that is not kept."""
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    file = search.directory / JOURNAL
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(file))) if kept else None,
-        study_name="study",
-        load_if_exists=kept,
-        direction="maximize" if higher_is_better else "minimize",
-        pruner=optuna.pruners.MedianPruner(_STARTUP, n_warmup_steps=search.recipe.epochs // 5),
-    )
-    # A study that goes on draws other settings than it did when it began.
-    drawn = mixed(search.seed, len(study.trials), worker)
-    study.sampler = optuna.samplers.TPESampler(seed=drawn)
-    return study
+    check_space(space, spec, recipe, found, search.read)
+    with locked(directory, advice=_ADVICE):
+        put_right(directory)
+        study = search.study(job.metric)
+        try_again(study)
+        left = trials - len(ended(study))
+        if left > 0 and cluster is not None:
+            _on_workers(search, study, left, cluster, jobs, say)
+        elif left > 0 and jobs > 1:
+            _in_processes(search, left, jobs)
+        elif left > 0:
+            _work(search, left, 0, found, say)
+        return _found(search, found, study, job.metric)
 
 
-def _ended(study: Any) -> list[Any]:
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+def _in_processes(search: _Search, trials: int, jobs: int) -> None:
+    """Run trials in several processes, which share the study through its journal."""
+    from joblib import Parallel, delayed
+
+    shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
+    work = (delayed(_work)(search, share, k) for k, share in enumerate(shares) if share)
+    with safe_path_of_children():
+        Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
 
 
 def _work(
@@ -235,15 +205,12 @@ def _work(
     say: Callable[[str], None] | None = None,
 ) -> None:
     """Run some trials of the study, in this process."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     if say is None:
         import torch
 
         torch.set_num_threads(1)
     found = found or search.read()
-    study = _study(search, METRICS[found.data.card.metric].higher_is_better, worker)
+    study = search.study(found.data.card.metric, worker)
     _optimise(search, found, study, trials, say)
 
 
@@ -271,9 +238,8 @@ def _on_workers(
 
     def drawn() -> Any:
         trial = study.ask()
-        for name, one in search.space.items():
-            _suggest(trial, name, one)
-        return trial, partial(_trial_there, there, trial.params, _ended(study))
+        settings = suggest(trial, search.space)
+        return trial, partial(_trial_there, there, settings, ended(study))
 
     with crew_of(cluster, jobs) as crew:
         for trial, found in crew.run(drawn() for _ in range(trials)):
@@ -283,16 +249,18 @@ def _on_workers(
                 continue
             for epoch, score in found.intermediate_values.items():
                 trial.report(score, epoch)
+            for mark, value in found.user_attrs.items():
+                trial.set_user_attr(mark, value)
             complete = found.state is TrialState.COMPLETE
             study.tell(trial, found.value if complete else None, state=found.state)
             say(_line(study.get_trials(deepcopy=False)[trial.number]))
 
 
-def _trial_there(search: _Search, settings: Mapping[str, Any], ended: Sequence[Any]) -> Any:
+def _trial_there(search: _Search, settings: Mapping[str, Any], others: Sequence[Any]) -> Any:
     """Run a trial on a worker, beside those that have ended; return it as it ended."""
     found = search.read()
-    study = _study(search, METRICS[found.data.card.metric].higher_is_better, kept=False)
-    study.add_trials(ended)
+    study = search.study(found.data.card.metric, kept=False)
+    study.add_trials(others)
     study.enqueue_trial(settings)
     _optimise(search, found, study, 1, None)
     return study.trials[-1]
@@ -326,43 +294,28 @@ class _Pruning(Callback):
 
 def _objective(search: _Search, found: Source, trial: Any) -> float:
     """Train with the settings of a trial; return the validation score."""
-    settings = {name: _suggest(trial, name, one) for name, one in search.space.items()}
-    spec, recipe = _with(search, settings)
-    job = found.job(spec, recipe, search.seed)
-    record, _ = execute(
-        *(job, found.data),
-        progress=False,
-        callbacks=[_Pruning(trial)],
-        device=search.device,
-        tested=False,
-    )
-    return math.nan if record.valid is None else record.valid
+    with failure_told(trial):
+        spec, recipe = applied(suggest(trial, search.space), search.spec, search.recipe)
+        record, _ = execute(
+            *(found.job(spec, recipe, search.seed), found.data),
+            progress=False,
+            callbacks=[_Pruning(trial)],
+            device=search.device,
+            tested=False,
+        )
+        if record.valid is None or math.isnan(record.valid):
+            raise NonFiniteError("no epoch has a validation score that is finite")
+        return record.valid
 
 
-def _suggest(trial: Any, name: str, one: Span | tuple[Any, ...]) -> Any:
-    if isinstance(one, tuple):
-        return trial.suggest_categorical(name, one)
-    if isinstance(one.low, int) and isinstance(one.high, int):
-        return trial.suggest_int(name, one.low, one.high, log=True)
-    return trial.suggest_float(name, one.low, one.high, log=True)
-
-
-def _with(search: _Search, settings: Mapping[str, Any]) -> tuple[ModelSpec, Recipe]:
-    said: dict[str, dict[str, Any]] = {"recipe": {}, "model": {}}
-    for name, value in settings.items():
-        place, _, inner = name.partition(".")
-        said[place][inner] = value
-    hidden_size = said["model"].pop("hidden_size", search.spec.hidden_size)
-    options = {**search.spec.options, **said["model"]}
-    spec = replace(search.spec, hidden_size=hidden_size, options=options)
-    return spec, search.recipe.changed(said["recipe"])
-
-
-def _found(search: _Search, study: Any, metric: str) -> Tuned:
+def _found(search: _Search, found: Source, study: Any, metric: str) -> Tuned:
     """Gather what the study holds, and write the best settings where a run can read them."""
     import optuna
 
-    complete = [one for one in _ended(study) if one.state.name == "COMPLETE"]
+    whole = ended(study)
+    complete = [one for one in whole if one.state.name == "COMPLETE"]
+    if not whole:
+        raise ArgumentError("no trial came to an end. The same command tries again.")
     if not complete:
         raise ArgumentError(
             "no trial came to an end with a score that is finite. Try smaller learning rates: "
@@ -370,31 +323,12 @@ def _found(search: _Search, study: Any, metric: str) -> Tuned:
         )
     importance: dict[str, float] = {}
     scores = {one.value for one in complete}
-    if len(complete) > _STARTUP and len(scores) > 1:
+    if len(complete) > STARTUP and len(scores) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.seed)
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
         importance = {name: float(share) for name, share in shares.items()}
     best = study.best_trial
-    spec, recipe = _with(search, best.params)
-    write_atomically(search.directory / BEST, _as_toml(search, spec, recipe).encode())
-    trials = tuple((one.params, one.value, one.state.name.lower()) for one in _ended(study))
+    spec, recipe = applied(best.params, search.spec, search.recipe)
+    write_best(search.directory / BEST, search.source, found, spec, recipe, search.seed)
+    trials = tuple((one.params, one.value, one.state.name.lower()) for one in whole)
     return Tuned(best.params, best.value, metric, importance, trials, search.directory)
-
-
-def _as_toml(search: _Search, spec: ModelSpec, recipe: Recipe) -> str:
-    """Return the settings as ``tauflow run --config`` reads them."""
-    top: dict[str, Any] = {"model": spec.cell, "hidden_size": spec.hidden_size}
-    table: dict[str, Any] = {}
-    if isinstance(search.source, CsvFile):
-        top = {"csv": str(search.source.path.absolute()), **top}
-        said = asdict(search.source.table)
-        table = {k: v for k, v in said.items() if v != asdict(TableOptions())[k]}
-    else:
-        top = {"task": str(search.source), **top}
-    changed = {k: v for k, v in recipe.to_dict().items() if v != RECIPE.to_dict()[k]}
-    text = ""
-    tables = {"[recipe]": changed, "[options]": dict(spec.options), "[table]": table}
-    for head, values in {"": top, **tables}.items():
-        lines = [f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None]
-        text += "\n".join([head, *lines]) + "\n" if lines else ""
-    return text.lstrip()

@@ -10,7 +10,7 @@ import torch
 from matplotlib import pyplot as plt
 from tiny_experiment import tiny
 
-from tauflow.errors import ArgumentError, TauflowError
+from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
 from tauflow.experiments import reproduce
 from tauflow.experiments.run import cluster as module
 from tauflow.experiments.run import results
@@ -200,6 +200,10 @@ class Unlucky:
     def __exit__(self, *_):
         pass
 
+    def lucky(self):
+        self.lost = 0
+        return self
+
     def run(self, calls):
         for key, call in calls:
             self.lost -= 1
@@ -237,5 +241,25 @@ def test_a_trial_that_is_lost_costs_itself_only(tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "crew_of", Unlucky)
     said = []
     found = tuned(tmp_path, 2, cluster="tcp://head:1", say=said.append)
-    assert [state for _, _, state in found.trials] == ["fail", "complete"]
+    assert [state for _, _, state in found.trials] == ["complete"]
     assert said[0].startswith("trial 1: no worker came to an end with it (RuntimeError: killed)")
+    again = tuned(tmp_path, 2)  # the same command tries again, with the settings that were lost
+    assert [state for _, _, state in again.trials] == ["complete"] * 2
+    assert again.trials[1][0] == tuned(tmp_path / "other", 1).trials[0][0]
+    assert len(tuned(tmp_path, 2).trials) == 2
+
+
+def test_settings_that_are_not_finite_count_on_a_cluster(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+
+    def execute(*_, **__):
+        raise NonFiniteError("the loss is nan")
+
+    monkeypatch.setattr(tuning, "crew_of", lambda *given: Unlucky(*given).lucky())
+    executed = tuning.execute
+    monkeypatch.setattr(tuning, "execute", execute)
+    with pytest.raises(ArgumentError, match="with a score that is finite"):
+        tuned(tmp_path, 1, cluster="tcp://head:1")
+    monkeypatch.setattr(tuning, "execute", executed)
+    found = tuned(tmp_path, 2, cluster="tcp://head:1")
+    assert [state for _, _, state in found.trials] == ["fail", "complete"]

@@ -1,15 +1,22 @@
 """Settings found by trying, by validation scores alone; a study goes on where it was stopped."""
 
+import logging
+import re
+import time
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tauflow.cells.catalog import MODELS
-from tauflow.errors import ArgumentError, MissingExtraError
+from tauflow.data.table.options import TableOptions
+from tauflow.errors import ArgumentError, BusyError, MissingExtraError, NonFiniteError
 from tauflow.experiments.run import tune as tuning
+from tauflow.experiments.run.task import CsvFile
 from tauflow.experiments.spec.load import read_toml
-from tauflow.training import METRICS, Recipe
+from tauflow.lock import locked
+from tauflow.training import Recipe
 
 optuna = pytest.importorskip("optuna")
 RECIPE = Recipe(lr=5e-3, epochs=1, batch_size=200)
@@ -47,7 +54,7 @@ def test_a_study_goes_on_and_ends_in_settings_for_a_run(tmp_path, monkeypatch):
     best = read_toml(again.directory / "best.toml")
     assert best["task"] == "pendulum"
     assert best["hidden_size"] == again.settings["model.hidden_size"]
-    assert Recipe().changed(best["recipe"]).lr == again.settings["recipe.lr"]
+    assert best["recipe"]["lr"] == again.settings["recipe.lr"]
 
 
 def test_a_trial_that_is_not_worth_it_ends_early():
@@ -59,26 +66,7 @@ def test_a_trial_that_is_not_worth_it_ends_early():
     assert told == [(0.5, 3)]
 
 
-def test_what_is_tried_is_of_the_models_row():
-    space = tuning.space_of("cfc", {"recipe.lr": [0.1], "model.mode": ["pure"]})
-    assert space["recipe.lr"] == (0.1,)
-    assert space["model.mode"] == ("pure",)
-    assert space["model.backbone_units"] == MODELS["cfc"].tune["backbone_units"]
-    assert "model.backbone_units" not in tuning.space_of("lstm")
-
-
-@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.tune])
-def test_every_value_that_is_tried_builds(name):
-    for option, values in MODELS[name].tune.items():
-        for value in values:
-            MODELS[name].build(2, 4, **{option: value})
-
-
 def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
-    with pytest.raises(ArgumentError, match=r"'lr' is not tuned; name recipe\.FIELD"):
-        tuned(tmp_path, 1, vary={"lr": [1]})
-    with pytest.raises(ArgumentError, match=r"recipe\.lr needs a list of values to try, got 3"):
-        tuned(tmp_path, 1, vary={"recipe.lr": 3})
     with pytest.raises(ArgumentError, match="no trial came to an end with a score that is finite"):
         tuned(tmp_path, 1, vary={"recipe.lr": [1e25]})
     read = tuning.read_source
@@ -95,7 +83,162 @@ def test_what_cannot_be_tuned_is_said(tmp_path, monkeypatch):
         tuned(tmp_path, 1)
 
 
-def test_a_score_that_should_grow_is_maximised(tmp_path):
+@pytest.mark.parametrize(("metric", "direction"), [("accuracy", "MAXIMIZE"), ("mse", "MINIMIZE")])
+def test_a_score_that_should_grow_is_maximised(tmp_path, metric, direction):
     search = tuning._Search("pendulum", None, RECIPE, {}, 0, None, None, tmp_path)
-    higher = METRICS["accuracy"].higher_is_better
-    assert tuning._study(search, higher).direction.name == "MAXIMIZE"
+    assert search.study(metric).direction.name == direction
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Lets the n-th trial end with an error instead, and keeps the jobs of all."""
+    executed, trained = tuning.execute, SimpleNamespace(jobs=[], errors={})
+
+    def execute(job, *given, **options):
+        trained.jobs.append(job)
+        if len(trained.jobs) in trained.errors:
+            raise trained.errors[len(trained.jobs)]
+        return executed(job, *given, **options)
+
+    monkeypatch.setattr(tuning, "execute", execute)
+    return trained
+
+
+# A trial that a killed program had is left as one that SystemExit ends, of which Optuna hears not.
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_settings_that_were_stopped_are_tried_again(tmp_path, trained, stop):
+    trained.errors = {2: stop(), 3: stop()}
+    for _ in range(2):  # the second time, the trial that repeats them is stopped too
+        with pytest.raises(stop):
+            tuned(tmp_path, 3)
+    found = tuned(tmp_path, 3)
+    assert [state for _, _, state in found.trials] == ["complete"] * 3
+    stopped, *again = (job.recipe.lr for job in trained.jobs[1:4])
+    assert again == [stopped] * 2
+    assert stopped in [settings["recipe.lr"] for settings, _, _ in found.trials]
+    assert len(trained.jobs) == 5
+    assert tuned(tmp_path, 3).trials == found.trials
+    assert len(trained.jobs) == 5
+
+
+def test_a_trial_with_an_error_leaves_its_place_to_other_settings(tmp_path, trained):
+    trained.errors = {1: RuntimeError("no memory left")}
+    with pytest.raises(RuntimeError, match="no memory left"):
+        tuned(tmp_path, 2)
+    found = tuned(tmp_path, 2)
+    assert [state for _, _, state in found.trials] == ["complete"] * 2
+    assert trained.jobs[0].recipe.lr not in [job.recipe.lr for job in trained.jobs[1:]]
+
+
+def test_settings_that_are_not_finite_count(tmp_path, trained):
+    trained.errors = {1: NonFiniteError("the loss is nan")}
+    found = tuned(tmp_path, 2)
+    assert [state for _, _, state in found.trials] == ["fail", "complete"]
+    assert tuned(tmp_path, 2).trials == found.trials
+    assert len(trained.jobs) == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, NonFiniteError])
+def test_optuna_prints_no_tracebacks(tmp_path, trained, error):
+    trained.errors = {2: error()}
+    told = []
+    watch = logging.Handler()
+    watch.emit = told.append
+    logging.getLogger("optuna").addHandler(watch)
+    try:
+        with nullcontext() if error is NonFiniteError else pytest.raises(error):
+            tuned(tmp_path, 2)
+    finally:
+        logging.getLogger("optuna").removeHandler(watch)
+    assert len(trained.jobs) == 2
+    assert told == []
+
+
+def test_two_programs_do_not_share_a_study(tmp_path, trained):
+    first = tuned(tmp_path, 1)
+    with locked(first.directory), pytest.raises(BusyError, match=r"tune-elman.* is in use by"):
+        tuned(tmp_path, 2)
+    assert len(trained.jobs) == 1
+    assert len(tuned(tmp_path, 2).trials) == 2
+
+
+def test_a_lock_that_a_killed_program_left_holds_nobody_up(tmp_path, monkeypatch):
+    first = tuned(tmp_path, 1)
+    journal = first.directory / "study.log"
+    journal.with_name("study.log.lock").symlink_to(journal)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr("optuna.storages.journal._file.time", clock)
+    assert len(tuned(tmp_path, 2).trials) == 2
+
+
+def test_half_a_line_in_the_journal_costs_itself_only(tmp_path):
+    first = tuned(tmp_path, 1)
+    with (first.directory / "study.log").open("ab") as journal:
+        journal.write(b'{"op_code": 4, "worker')
+    tuned(tmp_path, 2)
+    again = tuned(tmp_path, 3)
+    assert again.trials[:1] == first.trials
+    assert len(again.trials) == 3
+
+
+@pytest.mark.slow
+def test_processes_share_a_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = Path("runs")  # which they must find as well
+    assert len(tuned(runs, 4, jobs=2).trials) == 4
+    assert len(tuned(runs, 5, jobs=2).trials) == 5
+
+
+def test_what_is_given_is_not_tried(tmp_path, trained):
+    found = tuned(tmp_path, 2, fixed=["recipe.lr"], vary={"model.init": ["torch", "keras"]})
+    assert {job.recipe.lr for job in trained.jobs} == {RECIPE.lr}
+    assert found.settings.keys() == {"model.hidden_size", "model.init"}
+    found = tuned(tmp_path, 2, hidden_size=3, options={"init": "keras"})
+    assert {job.model.hidden_size for job in trained.jobs[2:]} == {3}
+    assert {job.model.options["init"] for job in trained.jobs[2:]} == {"keras"}
+    assert found.settings.keys() == {"recipe.lr"}
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ({"lr": [1]}, "'lr' is not tuned; name recipe.FIELD"),
+        ({"recipe.lr": 3}, "recipe.lr needs a list of values to try, got 3"),
+        ({"recipe.lrr": [1]}, "a recipe has no option 'lrr'. Did you mean 'lr'?"),
+        ({"recipe.optimizer_options.momentum": [0.9]}, "no option 'optimizer_options.momentum'"),
+        ({"recipe.lr": [0.1, -1]}, "recipe.lr = -1 cannot be tried: lr must be a finite number"),
+        ({"recipe.select_by": ["f2"]}, "unknown metric 'f2'. Did you mean 'f1'?"),
+        ({"model.hidden_size": [2, -1]}, "model.hidden_size = -1 cannot be tried: hidden_size"),
+        ({"model.layers": [3]}, "has no option 'layers'. Did you mean 'num_layers'?"),
+        # Values that only some others contradict.
+        (
+            {"recipe.optimizer": ["adam", "sgd"], "recipe.betas": [None, (0.9, 0.99)]},
+            "betas belong to Adam, but optimizer='sgd'",
+        ),
+    ],
+)
+def test_what_cannot_be_tried_is_said_before_anything_is_made(tmp_path, trained, vary, message):
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        tuned(tmp_path, 1, vary=vary)
+    assert not list(tmp_path.iterdir())
+    assert trained.jobs == []
+
+
+def test_a_model_that_would_see_ahead_is_not_tried(tmp_path, trained):
+    rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(4)]
+    file = tmp_path / "own.csv"
+    file.write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
+    source = CsvFile(file, TableOptions(id="who", time="when"))
+    vary = {"model.bidirectional": [False, True]}
+    with pytest.raises(ArgumentError, match=r"bidirectional = True cannot be tried: .* would see"):
+        tuning.tune(source, "elman", trials=1, vary=vary, recipe=RECIPE, runs_dir=tmp_path / "runs")
+    assert trained.jobs == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tuples_are_values_to_try(tmp_path, trained):
+    vary = {"recipe.betas": [(0.8, 0.9), (0.9, 0.99)]}
+    for trials in (2, 4):
+        found = tuned(tmp_path, trials, vary=vary, hidden_size=2)
+    assert len(found.trials) == 4
+    assert {job.recipe.betas for job in trained.jobs} <= set(vary["recipe.betas"])

@@ -1,0 +1,187 @@
+"""What ``tauflow tune`` tries of a model: the space, checked before the first trial."""
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from tauflow.cells.catalog import MODELS
+from tauflow.errors import ArgumentError, TauflowError
+from tauflow.models.registry import entry_of
+from tauflow.models.specified import ModelSpec, build_model
+from tauflow.registry import nearest
+from tauflow.training.preconditions import Measures
+from tauflow.training.recipe import Recipe
+
+from .task import Source
+
+_COMBINATIONS = 256
+"""How many combinations of values are checked at most."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Numbers from low to high, tried evenly on a logarithmic scale; whole ones if both are."""
+
+    low: float
+    high: float
+
+
+Space = dict[str, Span | tuple[Any, ...]]
+"""What is tried, by dotted name: ``recipe.lr``, ``model.hidden_size``, ``model.NAME``."""
+
+COMMON: Space = {"recipe.lr": Span(1e-4, 3e-2), "model.hidden_size": Span(16, 128)}
+"""What is tried of every model."""
+
+
+def space_of(
+    model: str, vary: Mapping[str, Sequence[Any]] | None = None, given: Collection[str] = ()
+) -> Space:
+    """Return what is tried of a model: of its row in the catalog, and what a caller wants.
+
+    Args:
+        model: its name.
+        vary: lists of values to try, by dotted name.
+        given: dotted names of what has a value already, and is not tried.
+
+    Raises:
+        ArgumentError: a name is neither of the recipe nor of the model, has no values, or is both
+            given and varied; or nothing is left to try.
+    """
+    own = MODELS[model].tune if model in MODELS else {}
+    space: Space = {**COMMON, **{f"model.{name}": values for name, values in own.items()}}
+    for name in given:
+        _check_name(name)
+        space.pop(name, None)
+    for name, values in (vary or {}).items():
+        _check_name(name)
+        if not isinstance(values, list | tuple) or not values:
+            raise ArgumentError(f"{name} needs a list of values to try, got {values!r}.")
+        if name in given:
+            raise ArgumentError(
+                f"{name} is given and varied too. Leave out its value, or the list of values to "
+                "try."
+            )
+        space[name] = tuple(map(_listed, values))
+    if not space:
+        raise ArgumentError(
+            "nothing is left to try: everything has a value. Name values to try, such as "
+            "vary={'recipe.lr': [0.001, 0.01]}."
+        )
+    return space
+
+
+def _check_name(name: str) -> None:
+    place, _, inner = name.partition(".")
+    if place not in ("recipe", "model") or not inner:
+        raise ArgumentError(f"{name!r} is not tuned; name recipe.FIELD or model.OPTION.")
+    known = [one.name for one in fields(Recipe)]
+    if place == "recipe" and inner not in known:
+        raise ArgumentError(
+            f"a recipe has no option {inner!r}.{nearest(inner, known)} Known: {', '.join(known)}."
+        )
+
+
+def _listed(value: Any) -> Any:
+    """Return a value as a journal in JSON gives it back: Optuna compares the two."""
+    return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def suggest(trial: Any, space: Space) -> dict[str, Any]:
+    """Return the settings that a trial of Optuna's draws from a space."""
+    return {name: _suggest(trial, name, one) for name, one in space.items()}
+
+
+def _suggest(trial: Any, name: str, one: Span | tuple[Any, ...]) -> Any:
+    if isinstance(one, tuple):
+        return trial.suggest_categorical(name, one)
+    if isinstance(one.low, int) and isinstance(one.high, int):
+        return trial.suggest_int(name, one.low, one.high, log=True)
+    return trial.suggest_float(name, one.low, one.high, log=True)
+
+
+def applied(
+    settings: Mapping[str, Any], spec: ModelSpec, recipe: Recipe
+) -> tuple[ModelSpec, Recipe]:
+    """Return a model and a recipe with the settings, by dotted name, in place of their own.
+
+    Raises:
+        TauflowError: a value is impossible.
+    """
+    said: dict[str, dict[str, Any]] = {"recipe": {}, "model": {}}
+    for name, value in settings.items():
+        place, _, inner = name.partition(".")
+        said[place][inner] = value
+    hidden_size = said["model"].pop("hidden_size", spec.hidden_size)
+    options = {**spec.options, **said["model"]}
+    changed = replace(spec, hidden_size=hidden_size, options=options)
+    return changed, recipe.changed(said["recipe"])
+
+
+def check_space(
+    space: Space,
+    spec: ModelSpec,
+    recipe: Recipe,
+    found: Source,
+    read: Callable[[ModelSpec], Source],
+) -> None:
+    """Refuse values that no trial could be run with.
+
+    Args:
+        space: what is to be tried.
+        spec: the model, where the space does not say it.
+        recipe: how it is trained, where the space does not say it.
+        found: the data.
+        read: reads them for a model, and refuses one that must not see them.
+
+    Raises:
+        ArgumentError: the model cannot be built with a value, or the recipe not be followed.
+    """
+    card = found.data.card
+    for settings in _corners(space, "recipe."):
+        with _named(settings):
+            _, changed = applied(settings, spec, recipe)
+            Measures.asked(card.loss, card.metric, changed, found.data.train, None)
+    ahead = entry_of(spec.cell).looks_ahead
+    for settings in _corners(space, "model."):
+        with _named(settings):
+            model, _ = applied(settings, spec, recipe)
+            with torch.random.fork_rng(devices=[]):
+                build_model(model, card)
+            if ahead(model.options) and not ahead(spec.options):
+                read(model)
+
+
+@contextmanager
+def _named(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Let an error say which settings it is about."""
+    try:
+        yield
+    except (TauflowError, TypeError) as error:
+        told = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        raise ArgumentError(f"{told} cannot be tried: {error}" if told else str(error)) from error
+
+
+def _corners(space: Space, place: str) -> Iterator[dict[str, Any]]:
+    """Yield the settings of one place to check: of spans both ends, of lists every value.
+
+    Every combination that a trial may draw of them, as values may contradict each other; of very
+    many, each value beside the first ones of all others.
+    """
+    values = {
+        name: (one.low, one.high) if isinstance(one, Span) else one
+        for name, one in space.items()
+        if name.startswith(place)
+    }
+    if math.prod(map(len, values.values())) <= _COMBINATIONS:
+        for combination in itertools.product(*values.values()):
+            yield dict(zip(values, combination, strict=True))
+        return
+    first = {name: some[0] for name, some in values.items()}
+    for name, some in values.items():
+        for value in some:
+            yield {**first, name: value}

@@ -1,0 +1,68 @@
+"""A file of settings says what was meant, whatever the values are."""
+
+from dataclasses import replace
+
+import pytest
+
+from tauflow.cli.recipe import config_table
+from tauflow.data.table.options import TableOptions
+from tauflow.experiments.run.best_file import toml_of, write_best
+from tauflow.experiments.run.task import RECIPE, CsvFile, read_source
+from tauflow.experiments.spec.load import read_toml
+from tauflow.models.specified import ModelSpec
+from tauflow.training import Recipe
+
+VALUES = {
+    "whole": -3,
+    "number": 1e-05,
+    "large": 1e300,
+    "infinite": float("inf"),
+    "yes": True,
+    "no": False,
+    "text": 'a "quoted" \\ path,\ttab\nline\x7f\x00',
+    "umlauts": "Größe 😀",
+    "list": [1, 2.5, "three", [4, []]],
+    "table": {"momentum": 0.9, "deep": {"nesterov": True, "a key": "with spaces"}, "none": {}},
+    "a key": 1,
+    "größe": 2,
+    'quo"ted': 3,
+    "": 4,
+}
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_bytes(toml_of(VALUES, {"one": VALUES, "empty": {}, "an other": VALUES}).encode())
+    assert read_toml(file) == {**VALUES, "one": VALUES, "an other": VALUES}
+
+
+SPEC = ModelSpec("cfc", 7, options={"backbone_units": None, "solver": {"kind": "rk4", "at": None}})
+
+
+def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
+    recipe = Recipe(optimizer="sgd", epochs=3, optimizer_options={"momentum": 0.9, "foreach": None})
+    assert (RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
+    file = tmp_path / "best.toml"
+    write_best(file, "pendulum", None, SPEC, recipe, 5)
+    assert RECIPE.changed(config_table(file, "recipe")) == recipe
+    assert config_table(file, "options") == SPEC.options
+    top = {"task": "pendulum", "model": "cfc", "hidden_size": 7, "seed": 5}
+    assert {name: read_toml(file)[name] for name in top} == top
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_table_is_read_back_with_its_gaps(tmp_path, dates):
+    file = tmp_path / "own.csv"
+    when = "2024-05-{:02}" if dates else "{}"
+    rows = [f"{one},{when.format(3 * day + 1)},{day}" for one in range(9) for day in range(4)]
+    file.write_text("\n".join(["who,when,pulse", *rows]), encoding="utf-8")
+    options = TableOptions(id="who", time="when", features=["pulse"], time_unit=None, split_seed=3)
+    source = CsvFile(file, options)
+    found = read_source(source, SPEC)
+    write_best(tmp_path / "best.toml", source, found, SPEC, RECIPE, 0)
+    said = read_toml(tmp_path / "best.toml")
+    again = replace(source, table=TableOptions(**said["table"]))
+    data = read_source(again, SPEC).data
+    assert data.train.dt.equal(found.data.train.dt)
+    assert data.train.dt.max() == (72 if dates else 3)
+    assert said["csv"] == str(file)
