@@ -6,6 +6,8 @@ import sys
 import pytest
 from sources import ROOT
 
+from tauflow.experiments import load_experiment
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 CODE = {
     page.name: blocks
@@ -47,3 +49,39 @@ def test_what_a_model_is_chosen_by_was_measured():
     report = (ROOT / "results" / "REPORT.md").read_text("utf-8")
     assert len(shown) > 30
     assert [number for number in shown if f" {number} " not in report] == []
+
+
+TRAINED_IN = {"Walker2d": "cfc-table-7", "Half-Cheetah": "ltc-table-6"}
+
+
+def test_models_to_choose_from_have_the_names_of_what_was_trained():
+    """Papers call several models of the catalog GRU-D, CT-RNN or CT-GRU."""
+    page = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    lines = re.findall(r"^\|.*\|$", page[page.index("## Accuracy") :].partition("\n\n**")[0], re.M)
+    columns, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    assert len(rows) > 10
+    for column, told in enumerate(columns[2:], start=2):
+        table = TRAINED_IN.get(told.partition(",")[0], "ltc-table-3")
+        trained = {row.model.cell for row in load_experiment(table).rows if row.model is not None}
+        named = {row[1].strip("`") for row in rows if row[column] != "–"}
+        assert named <= trained, told
+    assert "`gru-d-rubanova`" in page
+
+
+def test_times_of_streams_were_measured():
+    page = (ROOT / "docs" / "streaming.md").read_text("utf-8")
+    told = page[page.index("## How fast") :].partition("\n\nHow to get C")[0]
+    measured = "".join(
+        (ROOT / "results" / "benchmarks" / f"{name}-2026-11-23.md").read_text("utf-8")
+        for name in ("streaming", "deploy")
+    )
+    times = re.findall(r"(\d[\d.]*) [µm]s", told)
+    assert len(times) >= 14
+    assert [time for time in times if f" {time} " not in measured] == []
+
+
+def test_pages_agree_on_how_long_the_suite_takes():
+    pages = ("README.md", "CONTRIBUTING.md", "docs/reliability.md")
+    texts = [(ROOT / page).read_text("utf-8") for page in pages]
+    told = [re.search(r"^ *make test  .*?(\w+ \w+ minutes)", text, re.M)[1] for text in texts]
+    assert len(set(told)) == 1

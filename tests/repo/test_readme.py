@@ -8,7 +8,9 @@ import pytest
 from sources import ROOT
 from typer.testing import CliRunner
 
+from tauflow.cells.catalog import MODELS
 from tauflow.cli.main import app
+from tauflow.models import WHOLE_MODELS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -54,6 +56,12 @@ def test_the_example_with_more_data_than_memory_learns(capsys, tmp_path, monkeyp
 
 def test_it_is_short():
     assert len(README.splitlines()) <= 200
+
+
+def test_it_counts_the_models_of_the_catalog():
+    recurrent, whole = len(MODELS), len(WHOLE_MODELS)
+    assert re.findall(r"(\d+) by name", README) == [str(recurrent)]
+    assert f"**{recurrent} recurrent and {whole} whole models, one call.**" in README
 
 
 def test_the_commands_exist():

@@ -45,7 +45,8 @@ class MemoryLength:
     def __str__(self) -> str:
         if self.steps is None:
             return f"remembers longer than {self.samples} samples (rate {self.rate:+.3g} a sample)"
-        return f"remembers {self.steps} samples, {self.time:.4g} in time (rate {self.rate:+.3g})"
+        told = f"remembers {self.steps} samples, {self.time:.4g} in time"
+        return f"{told} (rate {self.rate:+.3g} a sample)"
 
 
 @torch.no_grad()

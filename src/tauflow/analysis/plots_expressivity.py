@@ -60,6 +60,7 @@ def draw_noise_sweep(
     label: str,
     *,
     baseline: float | None = None,
+    looks: Mapping[str, tuple[str, str]] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw the error of each network over what was varied: means, with standard deviations.
@@ -70,6 +71,8 @@ def draw_noise_sweep(
         rows: of :func:`~tauflow.analysis.noise_sweep`.
         label: of the axis of what was varied.
         baseline: an error to mark, for instance that of the mean, the variance of the path.
+        looks: colour and mark of networks, so that those in several panels have the same; by
+            default those of the palette, in the order in which networks come.
         ax: where to draw; by default a new figure.
     """
 
@@ -77,6 +80,7 @@ def draw_noise_sweep(
     names = list(dict.fromkeys(row.network for row in rows))
     for index, name in enumerate(names):
         own = [row for row in rows if row.network == name]
+        colour, mark = (looks or {}).get(name, (COLOURS[index % 7], MARKERS[index % 7]))
         means = [row.mean for row in own]
         # a bar below zero has no place on a logarithmic axis
         down = [min(row.deviation, 0.99 * row.mean) for row in own]
@@ -84,8 +88,8 @@ def draw_noise_sweep(
             [row.value for row in own],
             means,
             yerr=[down, [row.deviation for row in own]],
-            color=COLOURS[index % 7],
-            marker=MARKERS[index % 7],
+            color=colour,
+            marker=mark,
             markersize=5,
             linewidth=1.5,
             capsize=2.5,

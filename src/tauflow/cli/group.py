@@ -78,4 +78,6 @@ def how_to_continue(arguments: list[str]) -> str:
         words.append("--resume")
     if {"run", "reproduce", "search"} & set(arguments[:2]):
         return f"Every finished epoch is kept; continue with: {shlex.join(words)}"
+    if "tune" in arguments[:2]:
+        return f"Every finished trial is kept; continue with: {shlex.join(words)}"
     return f"Start again with: {shlex.join(words)}"

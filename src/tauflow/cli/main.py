@@ -359,7 +359,11 @@ def show(
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
 ) -> None:
-    """Look at a finished or stopped run, or at a table's results so far."""
+    """Look at a finished or stopped run, or at a table's results so far.
+
+    Of a table that has some, reports are written into the folder of results: TABLE.md and
+    TABLE.html.
+    """
     from tauflow.experiments.run.job import Places
 
     from .show import show as show_it

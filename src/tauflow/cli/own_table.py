@@ -4,20 +4,36 @@ import csv
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 
-from tauflow.data.table.options import TableOptions, told_of_options
+from tauflow.data.table.options import (
+    AUTO,
+    BY_ID,
+    BY_TIME,
+    DECIMALS,
+    DUPLICATES,
+    TableOptions,
+    told_of_options,
+)
+from tauflow.data.table.times import UNITS
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tauflow.experiments.run.task import CsvFile
 
 _PANEL = "A table of your own"
+_CHOICES = {
+    "time_unit": (AUTO, *UNITS),
+    "split_by": (BY_ID, BY_TIME),
+    "duplicates": DUPLICATES,
+    "decimal": DECIMALS,
+}
+"""What the text of an option may be; of times that are numbers, a unit is any name."""
 
 
 def takes_table(command: Callable[..., None]) -> Callable[..., None]:
@@ -57,15 +73,42 @@ def _option(one: Field[Any], told: str | None) -> Any:
     flag = "--" + one.name.replace("_", "-")
     if kind is bool and one.default is True:
         flag = f"{flag}/--no-{flag[2:]}"
-    help = (told or "").partition(". ")[0].rstrip(".").replace("``", "").replace('"', "'")
+    help = _shortened(told or "")
     return Annotated[
         kind | None,
         typer.Option(
             one.metadata.get("flags", flag),
-            help=help[:1].upper() + help[1:] + ".",
+            help=f"{help} {_values(one, help)}".strip(),
             rich_help_panel=_PANEL,
         ),
     ]
+
+
+def _shortened(told: str) -> str:
+    """Return the first sentence that is told of a field, and those on what goes without saying."""
+    # Ids of parts can be given in Python alone.
+    told = told.partition("; or the ids of each")[0].replace("split_by", "--split-by")
+    told = told.replace("``", "").replace('"', "'")
+    first, *rest = told.rstrip(".").split(". ")
+    kept = [
+        first[:1].upper() + first[1:],
+        *(s for s in rest if s.startswith(("By def", "Without"))),
+    ]
+    return ". ".join(kept) + "."
+
+
+def _values(one: Field[Any], told: str) -> str:
+    """Return the choices of a field and its default, as far as it has some that are not told."""
+    values = []
+    if one.name in _CHOICES:
+        values.append(f"one of {' '.join(_CHOICES[one.name])}")
+    default = one.default
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    silent = default in (None, MISSING) or isinstance(default, bool)
+    if not silent and "y default" not in told:
+        values.append(f"default {default}")
+    return f"({'; '.join(values)})" if values else ""
 
 
 def _read(one: Field[Any], value: Any) -> Any:

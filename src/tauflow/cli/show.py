@@ -7,6 +7,7 @@ from typing import Any
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
 from tauflow.experiments.report.page import write_grid_reports
+from tauflow.experiments.report.table import show_number, unit
 from tauflow.experiments.report.trivial import BASELINES_FILE, read_trivial, trivial
 from tauflow.experiments.run.job import RECORD_FILE, Places
 from tauflow.experiments.run.reproduce import other_lengths
@@ -72,7 +73,7 @@ def _show_run(directory: Path) -> None:
             "--resume."
         ) from error
     print_record(found)
-    _print_epochs(found.history)
+    _print_epochs(found.history, found.metric)
     say(f"Run:    {directory}")
     report = directory / REPORT_FILE
     if report.is_file():
@@ -86,7 +87,8 @@ def _show_without_record(directory: Path) -> None:
     """
     file, history = directory / "run.json", _logged(directory / "log.jsonl")
     try:
-        planned = int(read_json(file.read_bytes())["recipe"]["epochs"])
+        begun = read_json(file.read_bytes())
+        planned, metric = int(begun["recipe"]["epochs"]), str(begun.get("metric", ""))
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
             f"{file} is damaged. Restore it from a copy, or delete {directory} and train anew."
@@ -94,7 +96,7 @@ def _show_without_record(directory: Path) -> None:
     trouble = directory / "error.txt"
     if len(history) >= planned and not trouble.is_file():
         say(f"{directory} has trained all of its {planned} epochs:")
-        _print_epochs(history)
+        _print_epochs(history, metric)
         say("A command that was stopped at its end has still to be given again, for its record.")
         return
     say(f"{directory} is not finished: {len(history)} of {planned} epochs.")
@@ -119,12 +121,18 @@ def _logged(log: Path) -> list[Epoch]:
     return history
 
 
-def _print_epochs(history: Sequence[Epoch]) -> None:
+def _print_epochs(history: Sequence[Epoch], metric: str) -> None:
+    """Print the scores after epochs, in the unit of the table of the run's scores."""
     rows = [
-        [str(row["epoch"]), *(_number(row.get(k)) for k in ("train_loss", "valid", "test"))]
+        [
+            str(row["epoch"]),
+            _number(row.get("train_loss")),
+            *(show_number(row.get(part), metric) for part in ("valid", "test")),
+        ]
         for row in _thinned(history)
     ]
-    print_table(("epoch", "training loss", "validation", "test"), rows, numbers=range(4))
+    headers = ("epoch", "training loss", "validation", "test")
+    print_table(headers, rows, title=unit(metric), numbers=range(4))
 
 
 def _thinned(history: Sequence[Epoch], most: int = 12) -> list[Epoch]:

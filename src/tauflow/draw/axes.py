@@ -65,12 +65,18 @@ def letters(axes: "Sequence[Axes]", titles: Sequence[str]) -> None:
 def log_axis(axes: "Axes", axis: "Axis") -> None:
     """Make one of the axes logarithmic, with plain numbers at 1, 2 and 5 times a power of ten.
 
-    Over more than three powers of ten these would overlap, and only the powers have numbers.
+    Over more than three powers of ten these would overlap, and only the powers have numbers; over
+    a factor of six there may be one of them, and some between have numbers, too. Over a factor of
+    three an axis stays linear, which looks much the same and has even numbers.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high <= 1e3 * low else (1.0,)))
+    if not 0 < high <= 3 * low:
+        (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+        low, high = axis.get_view_interval()
+        fine, coarse = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0,)
+        subs = fine if high <= 6 * low else (1.0, 2.0, 5.0) if high <= 1e3 * low else coarse
+        axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

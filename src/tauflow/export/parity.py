@@ -41,8 +41,9 @@ class Parity:
 
     def __str__(self) -> str:
         return (
-            f"at most {self.worst:.1e} from the model over {self.sequences} irregular sequences of "
-            f"{self.steps} steps (tolerance {self.tolerance:g})"
+            f"at most {self.worst:.1e} from the model over {self.sequences} irregular "
+            f"sequence{'s' * (self.sequences > 1)} of {self.steps} "
+            f"step{'s' * (self.steps > 1)} (tolerance {self.tolerance:g})"
         )
 
 

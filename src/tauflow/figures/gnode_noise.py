@@ -16,6 +16,7 @@ from tauflow.analysis import (
 from tauflow.data.catalog import load_task
 from tauflow.draw.axes import letters, panels
 from tauflow.draw.legends import one_legend
+from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
 
 from .entry import Job, PaperFigure, Result, Table
 
@@ -33,6 +34,7 @@ _CUT = (
 _TAU, _HIDDEN, _UNITS = "time constant (s)", "neurons N", "hidden units H"
 Options = dict[str, Any]
 Panels = dict[str, tuple[str, tuple[NoiseRow, ...]]]
+Looks = Mapping[str, tuple[str, str]]
 
 
 class _Noise:
@@ -99,15 +101,17 @@ def _sizes(job: Job) -> tuple[int, ...]:
 def _figure_3(job: Job) -> Result:
     noise, taus, sizes = _Noise(job), _taus(job), _sizes(job)
     fits = noise.fits("gnODE", taus)
-    few = sizes[:2]
+    networks = _by_size(noise, "gnODE", sizes[:2])
     five = {name: noise.of(name) for name in _FIVE}
     free = {name: noise.of(name, hidden_size=None) for name in _FIVE}
     shown: Panels = {
         "B  gnODE": (_TAU, tuple(_as_row(f, t) for f, t in zip(fits.values(), taus, strict=True))),
-        "C  gnODE": (_UNITS, noise.sweep(_by_size(noise, "gnODE", few), "units", sizes)),
-        "D  time constant": (_TAU, noise.sweep(five, "tau", taus[::2])),
+        "C  gnODE": (_UNITS, noise.sweep(networks, "units", sizes)),
+        f"D  N = {noise.neurons}": (_TAU, noise.sweep(five, "tau", taus[::2])),
         "E  τ = 1 s": (_HIDDEN, noise.sweep(free, "hidden_size", sizes)),
     }
+    looks = dict(zip(_FIVE, zip(COLOURS, MARKERS, strict=False), strict=False))
+    looks |= dict(zip(networks, ((INK, "P"), (GREY, "X")), strict=True))  # none of the five
 
     def draw() -> "Figure":
         from matplotlib import pyplot as plt
@@ -116,10 +120,11 @@ def _figure_3(job: Job) -> Result:
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15)).flat
         draw_noise_fits(fits, noise.path, figure=left)
         axes = list(right.subplots(2, 2).flat)
-        _draw_panels(axes, shown, noise.baseline)
+        _draw_panels(axes, shown, noise.baseline, looks)
         axes[0].get_legend().remove()  # it holds what the title says
         handles, labels = axes[1].get_legend_handles_labels()
-        axes[1].legend(handles[1:], labels[1:], fontsize="small")  # all but the dashed line
+        below = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.94)}  # the dashed line
+        axes[1].legend(handles[1:], labels[1:], fontsize="small", **below)  # all but that one
         one_legend(right, axes[2:], below=True, columns=3)
         return figure
 
@@ -193,9 +198,11 @@ def _as_row(fit: NoiseFit, tau: float) -> NoiseRow:
     return NoiseRow("gnODE", tau, fit.error, 0.0, errors, 1e-2, 1e-3, fit.parameters, fit.finite)
 
 
-def _draw_panels(axes: Sequence[Any], shown: Panels, baseline: float) -> None:
+def _draw_panels(
+    axes: Sequence[Any], shown: Panels, baseline: float, looks: Looks | None = None
+) -> None:
     for ax, (title, (label, rows)) in zip(axes, shown.items(), strict=True):
-        draw_noise_sweep(rows, label, baseline=baseline, ax=ax)
+        draw_noise_sweep(rows, label, baseline=baseline, looks=looks, ax=ax)
         ax.set_title(title)
         values = sorted({row.value for row in rows})
         ax.set_xticks(values, [f"{value:g}" for value in values])
@@ -232,14 +239,16 @@ def _noise_result(draw: Any, shown: Panels, fits: Mapping[str, NoiseFit], noise:
     return Result(draw, arrays, Table(columns, rows) if rows else None, findings=findings)
 
 
-def _entry(number: str, title: str, caption: str, compute: Any, minutes: float) -> PaperFigure:
+def _entry(
+    number: str, title: str, caption: str, compute: Any, minutes: float, cut: str = ""
+) -> PaperFigure:
     return PaperFigure(
         name=f"gnode-figure-{number}",
         title=title,
         source=f"{GNODE}, Figure {number}",
         caption=caption + " Dashed: the error of the path's mean." * (number != "11"),
         compute=compute,
-        differs=(_CUT,),
+        differs=(f"{_CUT} {cut}".rstrip(),),
         minutes=minutes,
     )
 
@@ -252,6 +261,7 @@ ENTRIES = (
         "lowest training error over the time constant, hidden units and neurons.",
         _figure_3,
         4.0,
+        "Panel D has two time constants, 1 and 30 s.",
     ),
     _entry(
         "11",
@@ -275,6 +285,7 @@ ENTRIES = (
         "Lowest training error of five networks at three sizes.",
         _figure_13,
         3.0,
+        "Of the four time constants the shortest and the longest are drawn, 1 and 100 s.",
     ),
     _entry(
         "14",

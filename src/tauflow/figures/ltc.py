@@ -152,8 +152,9 @@ ENTRIES = (
         name="ltc-figure-2",
         title="Errors forwards and backwards through a solver",
         source=f"{PAPER}, 2020 draft, Figure 2",
-        caption="A: a neural ODE and what Heun's method makes of it; short lines show where the "
-        "flow leads from each computed state. B: the way back from the computed end, as the "
+        caption="A: a neural ODE and what Heun's method makes of it; short lines to where the flow "
+        "leads from each computed state lie on its curve, as the errors of single steps (C) are "
+        "small. B: the way back from the computed end, as the "
         "adjoint method takes it, leaves the way there. C: errors of 16 such flows, backwards "
         "against the states of the forward pass.",
         compute=_figure_2,

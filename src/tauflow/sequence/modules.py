@@ -3,6 +3,7 @@
 from typing import Any
 
 from tauflow.cells.catalog import CELLS, MODELS
+from tauflow.errors import UnknownNameError
 
 from .catalogued import CatalogRNN
 from .layers import RNN, SequenceModule, layer_options
@@ -25,7 +26,8 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
     """Build a sequence module by catalog name.
 
     Args:
-        name: a name of ``tauflow models``, e.g. ``"cfc-mmrnn"``.
+        name: of a cell of ``tauflow models``, e.g. ``"cfc-mmrnn"``; whole models are built with
+            ``tauflow.models.WHOLE_MODELS[name].build(input_size, hidden_size)``.
         input_size: features per time point.
         hidden_size: neurons, or a wiring for cells that take one.
         **options: options of the cell and of the sequence module.
@@ -34,7 +36,13 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
         UnknownNameError: no model has that name; the nearest is suggested.
         OptionError: the model has no such option.
     """
-    entry = MODELS[name]
+    try:
+        entry = MODELS[name]
+    except UnknownNameError as error:
+        raise UnknownNameError(
+            f"{error} These are cells; whole models, such as 'transformer', are built with "
+            "tauflow.models.WHOLE_MODELS[name].build(input_size, hidden_size)."
+        ) from None
     if entry.cell in _MODULE_OF:
         return _MODULE_OF[entry.cell](input_size, hidden_size, **{**entry.options, **options})
     own = {key: options.pop(key) for key in layer_options() if key in options}

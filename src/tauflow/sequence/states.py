@@ -38,6 +38,7 @@ def start_states(
     if hx is None:
         return [None] * len(cells)
     batched, size = inputs.batched, sum(cell.state_size for cell in cells)
+    _refuse_gaps(where, hx, inputs, (len(cells), size))
     if not isinstance(hx, Tensor) or hx.ndim == (3 if batched else 2):
         hx = joined(where, cells, hx, (inputs.x.shape[0],) if batched else ())
     expected = (inputs.x.shape[0], size)
@@ -53,6 +54,30 @@ def start_states(
             f"{where}: hx has dtype {state.dtype}, but x has {inputs.x.dtype}. Convert one of them."
         )
     return per_cell(cells, state)
+
+
+def _refuse_gaps(where: str, hx: State, inputs: SequenceInputs, state: tuple[int, int]) -> None:
+    """Refuse gaps or times in the place of a state, which torch's modules have second.
+
+    Args:
+        where: name of the module, for messages.
+        hx: as the caller gave it.
+        inputs: of the call.
+        state: number of cells, and width of the state of all.
+
+    Raises:
+        ShapeError: it is no state, but has the shape of gaps.
+    """
+    if not isinstance(hx, Tensor):
+        return
+    lead = tuple(inputs.x.shape[:2] if inputs.batched else inputs.x.shape[1:2])
+    cells, size = state
+    flat = hx.ndim == len(lead) and tuple(hx.shape) == lead and lead[-1] != size
+    column = tuple(hx.shape) == (*lead, 1) and lead[0] != cells
+    if flat or column:
+        expected = str((inputs.x.shape[0], size) if inputs.batched else (size,))
+        advice = "Gaps go in by name: dt=..., and times t=...; hx is the h of an earlier call."
+        raise shape_error(where, "hx", hx, expected, advice)
 
 
 def to_parts(where: str, cells: Sequence[AbstractCell], h: Tensor) -> Tensor | tuple[Tensor, ...]:

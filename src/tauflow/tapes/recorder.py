@@ -73,8 +73,11 @@ class Recorder(TorchDispatchMode):
         made = tensors_in([out])
         if made and all(map(self._knows, made)):
             return out  # views
-        if len(made) != 1 or made[0].dtype not in (torch.float32, torch.bool):
-            raise CannotRecordError(f"the machine has no {function}")
+        if len(made) != 1:
+            raise CannotRecordError(f"recorded steps have no {function}")
+        if (dtype := made[0].dtype) not in (torch.float32, torch.bool):
+            kind = str(dtype).removeprefix("torch.")
+            raise CannotRecordError(f"it computes in {kind}, and recorded steps do in float32 only")
         out = made[0].contiguous()
         self._alive.append(out)
         rule = _rule(packet, function)
@@ -113,5 +116,5 @@ class Recorder(TorchDispatchMode):
 def _rule(packet: Any, function: Any) -> Rule:
     rule = RULES.get(packet) or RULES_BACK.get(packet)
     if rule is None or function._overloadname in OTHERS:
-        raise CannotRecordError(f"the machine has no {function}")
+        raise CannotRecordError(f"recorded steps have no {function}")
     return rule

@@ -76,20 +76,20 @@ def _powered(r: "Recorder", shape: tuple[int, ...], a: Tensor, exponent: Any) ->
         return r.apply(codes.SQRT, shape, a)
     if exponent == -0.5:
         return r.apply(codes.DIV, shape, 1, r.apply(codes.SQRT, shape, a))
-    raise CannotRecordError(f"the machine has no power {exponent}")
+    raise CannotRecordError(f"recorded steps have no power {exponent}")
 
 
 def _softplus(
     r: "Recorder", shape: tuple[int, ...], a: Tensor, beta: float = 1, threshold: float = 20
 ) -> Place:
     if (beta, threshold) != (1, 20):
-        raise CannotRecordError("the machine has one softplus only")
+        raise CannotRecordError("recorded steps have one softplus only")
     return r.apply(codes.SOFTPLUS, shape, a)
 
 
 def _gelu(r: "Recorder", shape: tuple[int, ...], a: Tensor, *, approximate: str = "none") -> Place:
     if approximate != "none":
-        raise CannotRecordError("the machine has the exact GELU only")
+        raise CannotRecordError("recorded steps have the exact GELU only")
     return r.apply(codes.GELU, shape, a)
 
 
@@ -101,7 +101,7 @@ def _tiled(r: "Recorder", shape: tuple[int, ...], a: Tensor, repeats: Sequence[i
     place = r.place(a)
     own = (1,) * (len(repeats) - len(place.shape)) + place.shape
     if any(n != 1 and count != 1 for n, count in zip(own, repeats, strict=True)):
-        raise CannotRecordError("the machine does not repeat more than one entry")
+        raise CannotRecordError("recorded steps do not repeat more than one entry")
     return r.apply(codes.COPY, shape, place)
 
 
@@ -202,7 +202,7 @@ def _addmm(
     alpha: float = 1,
 ) -> Place:
     if (beta, alpha) != (1, 1):
-        raise CannotRecordError("the machine adds products as they are")
+        raise CannotRecordError("recorded steps add products as they are")
     return r.tape.multiply(r.place(a), r.place(b), r.place(bias))
 
 

@@ -33,7 +33,7 @@ def _softplus_back(
     r: "Recorder", shape: tuple[int, ...], grad: Tensor, a: Tensor, beta: float, threshold: float
 ) -> Place:
     if (beta, threshold) != (1, 20):
-        raise CannotRecordError("the machine has one softplus only")
+        raise CannotRecordError("recorded steps have one softplus only")
     return r.apply(codes.MUL, shape, grad, r.apply(codes.SIGMOID, shape, a))
 
 
@@ -63,7 +63,7 @@ def _slice_back(
 ) -> Place:
     dim, size = dim % len(shape), grad.shape[dim]
     if step != 1:
-        raise CannotRecordError("the machine takes no slices with steps")
+        raise CannotRecordError("recorded steps take no slices with steps")
     out = r.apply(codes.COPY, shape, 0)
     r.tape.copy(part_of(out, dim, start % sizes[dim] if size else 0, size), r.place(grad))
     return out

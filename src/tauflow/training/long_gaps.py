@@ -64,7 +64,7 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
         f"the median gap of the training data is {median:.4g}, and the time constants of this "
         f"model begin around {constant:.4g}, so that little may be learned. Divide dt by "
         f"{median / constant:.4g}, of all parts; of tables time_unit='auto' makes the median 1. "
-        "What this means: docs/time.md",
+        f"Or build a cell that has time constants with tau={median:.4g}.",
         TimeUnitWarning,
         stacklevel=stacklevel + 1,
     )

@@ -123,7 +123,7 @@ def train(
         RankError: another process of the group failed.
 
     Warns:
-        TimeUnitWarning: the model reads gaps, and their median is far from 1; see docs/time.md.
+        TimeUnitWarning: the model reads gaps, and their median is far from its time constants.
     """
     ranks = Ranks.here()
     at_least(0, seed=seed)

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import wraps
 from itertools import pairwise
 from typing import Any
 
 from tauflow.checks import at_least, one_of
-from tauflow.errors import ArgumentError, SpecificationError
+from tauflow.errors import ArgumentError, OptionError, SpecificationError
 from tauflow.recorded import python_number
 from tauflow.registry import nearest
 
@@ -31,6 +32,25 @@ _OWN_WORDS = {
 }
 
 
+def _told_of_settings(recipe: type["Recipe"]) -> type["Recipe"]:
+    """Let the constructor of recipes name what it knows where it is told of something else."""
+    construct, known = recipe.__init__, [one.name for one in fields(recipe)]
+
+    @wraps(construct)
+    def checked(self: "Recipe", **settings: Any) -> None:
+        for name in settings:
+            if name not in known:
+                near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, known)
+                raise OptionError(
+                    f"a recipe has no option {name!r}.{near} Known: {', '.join(known)}."
+                )
+        construct(self, **settings)
+
+    recipe.__init__ = checked  # type: ignore[method-assign]
+    return recipe
+
+
+@_told_of_settings
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One training protocol.

@@ -91,6 +91,9 @@ def test_a_sweep_takes_the_best_recipe_for_every_value():
     np.testing.assert_allclose(drawn, [row.mean for row in rows])
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mean of the path", "RNN"]
+    looks = {"GRU": ("red", "s"), "RNN": ("green", "P")}
+    (other,) = draw_noise_sweep(rows, "time constant", looks=looks).containers
+    assert (other.lines[0].get_color(), other.lines[0].get_marker()) == ("green", "P")
 
 
 def test_picture_of_fits():

@@ -44,6 +44,7 @@ def test_a_linear_map_forgets_at_the_rate_of_its_slowest_mode(dt: float) -> None
     assert expected * 0.9 < found.time < expected * 1.15  # looked at every sixteenth of the way
     assert found.rate == pytest.approx(-0.5 * dt, rel=0.05)
     assert "samples" in str(found)
+    assert str(found).endswith("a sample)")
 
 
 def test_an_integrator_never_forgets() -> None:
@@ -52,6 +53,7 @@ def test_an_integrator_never_forgets() -> None:
     assert found.time is None
     assert found.rate == pytest.approx(0.0, abs=0.02)
     assert "longer than 100 samples" in str(found)
+    assert str(found).endswith("a sample)")
 
 
 def test_the_rate_is_the_largest_exponent_of_a_nonlinear_network() -> None:

@@ -1,3 +1,4 @@
+import json
 import logging
 import re
 
@@ -8,6 +9,7 @@ import tauflow
 from tauflow.cli.group import how_to_continue
 from tauflow.cli.options import key_values
 from tauflow.errors import ArgumentError
+from tauflow.experiments import RunRecord
 
 TINY_RUN = ("--model", "elman", "--hidden-size", "4", "--epochs", "1")
 
@@ -40,6 +42,27 @@ def test_run_then_show(call, tmp_path):
     shown = call("show", run).output
     assert "training loss" in shown
     assert "Report: " in shown
+
+
+def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
+    run = tmp_path / "own"
+    run.mkdir()
+    history = [{"epoch": 1, "train_loss": 0.5, "valid": 0.25, "test": 0.9091}]
+    (run / "run.json").write_text(json.dumps({"recipe": {"epochs": 1}, "metric": "accuracy"}))
+    (run / "log.jsonl").write_text(json.dumps(history[0]) + "\n")
+    stopped = call("show", run).output
+    facts = {"config": {"recipe": {"epochs": 1}}, "config_hash": "", "status": "done"}
+    facts |= {"metric": "accuracy", "started": "2026-01-01T00:00:00+00:00"}
+    record = RunRecord("own", "gru", 0, **facts, test=0.9091, history=tuple(history))
+    (run / "record.json").write_text(record.to_json())
+    for shown in (stopped, call("show", run).output):
+        assert "accuracy, %" in shown
+        assert re.search(r"1 +│ +0\.5 +│ +25\.00 +│ +90\.91", shown)
+        assert "0.9091" not in shown
+
+
+def test_help_says_that_a_table_is_written(call):
+    assert "TABLE.md and TABLE.html" in " ".join(call("show", "--help").output.split())
 
 
 @pytest.mark.slow

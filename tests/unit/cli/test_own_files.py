@@ -123,6 +123,21 @@ def test_every_option_of_tables_is_one_of_the_command(call):
     assert "Columnthatsayswhichsequencearowbelongsto." in re.sub("[│╮╯]", "", shown)
 
 
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_help_names_the_values_of_options_of_tables(call, command):
+    shown = " ".join(re.sub(r"[│╮╯╭╰─]", " ", call(command, "--help").output).split())
+    for told in (
+        "(one of id time; default id)",
+        "(one of auto milliseconds seconds minutes hours days weeks)",
+        "(one of error mean last; default error)",
+        "(default 0.7,0.15,0.15)",
+        "(default 0)",
+        "By default next-step without a target; classification if the target is text",
+    ):
+        assert told in shown
+    assert "'train': [...]" not in shown  # which the command has no way to be told
+
+
 @pytest.mark.parametrize("packed", ["csv.gz", "parquet"])
 def test_packed_files_are_tables_too(call, visits, packed):
     frame = pandas.read_csv(visits)

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -91,6 +92,9 @@ def test_the_description_says_what_one_must_know(written):
     inside = {p.key: p.value for p in onnx.load(file.path).metadata_props}
     assert json.loads(inside["tauflow"])["labels"] == facts["labels"]
     assert "of 17 steps (tolerance 1e-05)" in str(file.parity)
+    assert "over 1 irregular sequence of 1 step (" in str(
+        replace(file.parity, sequences=1, steps=1)
+    )
 
 
 def test_nothing_of_the_makers_machine_is_in_a_file(written):

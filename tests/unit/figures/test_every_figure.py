@@ -190,6 +190,21 @@ def test_fits_are_beside_their_path():
         assert error == pytest.approx(made.findings["errors of the fits"][title], rel=1e-3)
 
 
+def test_a_colour_means_one_network_in_all_panels():
+    with styled():
+        drawn = FIGURES["gnode-figure-3"].compute(Job("small")).draw()
+        drawn.draw_without_rendering()
+    panels = drawn.subfigs[1].axes
+    looks = {}
+    for ax in panels:
+        for bars in ax.containers:
+            line = bars.lines[0]
+            looks.setdefault((line.get_color(), line.get_marker()), set()).add(bars.get_label())
+    assert all(len(names) == 1 for names in looks.values())
+    assert {"gnODE", "N = 3", "N = 4", "RNN"} <= set().union(*looks.values())
+    assert panels[2].get_title(loc="left") == "D  N = 4"
+
+
 def test_a_legend_lies_within_its_figure():
     """Five networks and the mean of the path, above two panels."""
     with styled():

@@ -106,6 +106,11 @@ def test_what_the_machine_lacks_is_not_recorded(step):
         RecordedEngine(Cell(step), B)
 
 
+def test_why_a_step_is_not_recorded_can_be_understood():
+    with pytest.raises(CannotRecordError, match=r"it computes in float64, .* in float32 only"):
+        RecordedEngine(Cell(lambda x, h, dt: (h.double() * 2).float()), B)
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", ["gru-d", "rnn-delta-t", "ode-rnn-rubanova"])
 def test_observed_features_come_and_go(name, batch):

@@ -57,6 +57,7 @@ def test_small_inputs_work(rnn, shape, batch):
     ("build", "error", "message"),
     [
         (lambda: tauflow.build("ltcc", 3, 4), UnknownNameError, "Did you mean 'ltc'"),
+        (lambda: tauflow.build("transformer", 3, 4), UnknownNameError, r"WHOLE_MODELS\[name\]"),
         (lambda: tauflow.LTC(3, 4, solver="rk5"), UnknownNameError, "Did you mean 'rk4'"),
         (lambda: tauflow.LTC(3, 4, sover="rk4"), OptionError, "Did you mean 'solver'"),
         (lambda: tauflow.build("cfc", 3, 4, mode="nogate"), UnknownNameError, "'no_gate'"),
@@ -105,6 +106,23 @@ def test_going_on_with_absolute_times_needs_the_time_before(rnn, x):
     second, last = rnn(x[:, 2:], carried, t=t[:, 1:])
     torch.testing.assert_close(torch.cat([first, second], dim=1), y)
     torch.testing.assert_close(last, h)
+
+
+@pytest.mark.parametrize("model", ["cfc", "lstm"])
+@pytest.mark.parametrize("shape", [(B, T), (B, T, 1), (T,), (T, 1)])
+def test_gaps_in_the_place_of_the_state_are_known_as_such(x, model, shape):
+    rnn = tauflow.build(model, D, H)
+    with pytest.raises(ShapeError, match=r"hx has shape .*Gaps go in by name: dt="):
+        rnn(x if shape[0] == B else x[0], torch.ones(shape))
+
+
+def test_a_state_of_the_shape_of_gaps_is_a_state():
+    """Of B sequences of as many steps as there are neurons, or of one neuron in B layers."""
+    x = torch.randn(B, H, D)
+    rnn = tauflow.GRU(D, H)
+    rnn(x, torch.zeros(B, H))
+    layers = tauflow.GRU(D, 1, num_layers=B)
+    layers(torch.randn(B, B, D), torch.zeros(B, B, 1))
 
 
 @pytest.mark.parametrize("name", ["dt", "t", "mask", "observed", "hx"])

@@ -1,10 +1,11 @@
 import dataclasses
+import inspect
 import json
 
 import numpy as np
 import pytest
 
-from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
+from tauflow.errors import ArgumentError, OptionError, SpecificationError, UnknownNameError
 from tauflow.training import Recipe
 
 KERAS = Recipe(
@@ -173,3 +174,17 @@ def test_numbers_of_numpy_are_pythons():
     recipe = Recipe(epochs=np.int64(2), lr=np.float32(0.5))
     assert json.loads(json.dumps(recipe.to_dict()))["epochs"] == 2
     assert recipe == Recipe(epochs=2, lr=0.5)
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("said", "meant"), [("learning_rate", "lr"), ("epoch", "epochs"), ("optimiser", "optimizer")]
+)
+def test_an_option_by_another_name_is_told_its_own(said, meant):
+    with pytest.raises(OptionError, match=f"no option '{said}'. Did you mean '{meant}'.*Known:"):
+        Recipe(**{said: 1})
+
+
+def test_what_a_recipe_takes_can_be_looked_up():
+    names = [one.name for one in dataclasses.fields(Recipe)]
+    assert list(inspect.signature(Recipe).parameters) == names

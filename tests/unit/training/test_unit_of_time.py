@@ -38,8 +38,10 @@ def test_time_constants_may_be_given():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(0.005, rnn=tauflow.GNODE, tau=0.01)
-    with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500"):
+    with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500") as told:
         trained(5.0, rnn=tauflow.GNODE, tau=0.01, solver="tsit5")
+    assert "with tau=5." in str(told[0].message)  # what to do, and no page that is not at hand
+    assert "docs/" not in str(told[0].message)
 
 
 def test_a_tau_of_what_reads_no_gaps_is_none():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tauflow.data.card import TaskData
+from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import GAP_AHEAD, MEASURED
 from tauflow.experiments.run.task import TaskRun
@@ -51,6 +51,34 @@ def predict_command(run: TaskRun) -> str:
     return shlex.join(words)
 
 
+def needed(data: TaskData) -> str:
+    """Return what a table must hold for the model to predict from it."""
+    info, card = data.table, data.card
+    assert info is not None
+    if not card.forecast:
+        return "The new table has the columns of this one; the target is not needed."
+    features = info.inputs[: card.target_size // (card.horizon or 1)]
+    names = _listed(info.options.targets or features)
+    told = f"The new table has the columns of this one, among them {names}, without which nothing "
+    told += "can be predicted."
+    if not info.options.known:
+        return told
+    count, of = card.horizon or 1, "" if info.options.id is None else " of each id"
+    said = _listed([*filter(None, [info.options.time]), *info.options.known])
+    if count == 1:
+        return f"{told} The last row{of} is the one to predict: with {said}, and {names} empty."
+    return (
+        f"{told} {'Its' if not of else 'The'} last {count} rows{of} are those to predict: with "
+        f"{said}, and {names} empty."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them."""
+    *first, last = names if len(names) <= _FEATURES else [*names[:_FEATURES], "others"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def understood(data: TaskData) -> Pairs:
     """Return what was made of the columns of a table."""
     info, card = data.table, data.card
@@ -61,7 +89,7 @@ def understood(data: TaskData) -> Pairs:
     rest = [f"and {len(told) - _FEATURES} more"] if len(told) > _FEATURES else []
     train, valid, test = card.sizes
     known = [
-        ("task", f"{info.task}, one target per {'row' if card.per_step else 'id'}"),
+        ("task", f"{info.task}, {_targets_of(card)}"),
         ("id", options.id),
         ("time", _time(info)),
         ("a gap of 1", card.time_unit),
@@ -74,6 +102,17 @@ def understood(data: TaskData) -> Pairs:
         ("split", card.split),
     ]
     return [(name, text) for name, text in known if text]
+
+
+def _targets_of(card: DatasetCard) -> str:
+    """Return what there is a target for."""
+    if card.horizon:
+        return f"the {_rows(card.horizon)} after each window"
+    return f"one target per {'row' if card.per_step else 'id'}"
+
+
+def _rows(count: int) -> str:
+    return "row" if count == 1 else f"{count} rows"
 
 
 def _time(info: TableInfo) -> str:
@@ -116,33 +155,54 @@ def errors(found: Answered, data: TaskData) -> list[Listing]:
     scores, order = {"model": ours, "training mean": mean}, (ours / info.y_scale).argsort()
     title, caption = "Errors of each target", "the worst first"
     places = order.flip(0).tolist()
-    if horizon := data.card.horizon:
-        last = info.unscale_inputs(data.test.x[:, -1])[:, : len(ours) // horizon]
-        scores["as now"] = (last.repeat(1, horizon) - found.truth).square().nanmean(0).sqrt()
+    if data.card.horizon:
         title, caption = "Errors by horizon", "the next row first; as now: the last row's value"
+        scores["as now"] = _error_of_saying(1, found, data)
+        if season := data.card.season:
+            scores["a season ago"] = _error_of_saying(season, found, data)
+            caption += f"; a season ago: that of {_rows(season)} before"
+            if season > data.test.x.shape[1]:  # so does the trivial forecast of that name
+                caption += ", or of a window's first row"
         places = list(range(len(ours)))
     rows = [[info.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
     caption = f"Root mean squared test errors in units of the table, {caption}."
     return [Listing(title, ("target", *scores), rows, caption)]
 
 
+def _error_of_saying(rows: int, found: Answered, data: TaskData) -> Tensor:
+    """Return the error of values that come again after so many rows, for each target."""
+    info, horizon = data.table, data.card.horizon
+    assert info is not None
+    ahead = torch.arange(horizon)
+    places = (data.test.x.shape[1] - rows + ahead % rows).clamp(min=0)
+    again = info.unscale_inputs(data.test.x[:, places])[..., : found.truth.shape[1] // horizon]
+    return (again.flatten(1) - found.truth).square().nanmean(0).sqrt()
+
+
 def worst_ids(found: Answered, data: TaskData) -> list[Listing]:
-    """List the ids of the test part that are predicted worst."""
+    """List the ids of the test part that are predicted worst; of classes, those with errors.
+
+    An id that was cut into windows is listed once, and a single one not at all.
+    """
     info = data.table
     assert info is not None
-    ids = info.ids["test"]
+    ids = list(dict.fromkeys(info.ids["test"]))
     if len(ids) < 2:
         return []
+    places = {name: place for place, name in enumerate(ids)}
+    owners = torch.tensor([places[name] for name in info.ids["test"]])[found.owners]
     if info.y_scale is None:
-        at = found.truth.unsqueeze(1)
-        each = found.predicted.gather(1, at).squeeze(1)
-        scores = _by_owner(each, found.owners, len(ids))
+        each = found.predicted.gather(1, found.truth.unsqueeze(1)).squeeze(1)
+        scores = _by_owner(each, owners, len(ids))
+        wrong = found.predicted.argmax(1) != found.truth
+        scores[_by_owner(wrong.double(), owners, len(ids)) == 0] = torch.nan
         order = scores.argsort()
         headers = ("id", "chance given to the truth")
-        caption = "Test ids whose true class was held for least likely, on average over their rows."
+        caption = "Test ids with a wrong answer; first the one whose true class was held for least "
+        caption += "likely, on average over its rows." if data.card.per_step else "likely."
     else:
         scaled = (found.predicted - found.truth) / info.y_scale
-        scores = _by_owner(scaled.square().nanmean(1), found.owners, len(ids)).sqrt()
+        scores = _by_owner(scaled.square().nanmean(1), owners, len(ids)).sqrt()
         order = scores.argsort(descending=True)
         headers = ("id", "error")
         caption = "Test ids by root mean squared error, in standard deviations of the targets."
@@ -150,7 +210,7 @@ def worst_ids(found: Answered, data: TaskData) -> list[Listing]:
             scores = scores * float(info.y_scale)
             caption = f"Test ids by root mean squared error, in units of {info.outputs[0]!r}."
     rows = [[ids[n], f"{scores[n]:.4g}"] for n in order.tolist() if not scores[n].isnan()]
-    return [Listing("Worst ids", headers, rows[:_WORST], caption)]
+    return [Listing("Worst ids", headers, rows[:_WORST], caption)] if rows else []
 
 
 def _by_owner(scores: Tensor, owners: Tensor, count: int) -> Tensor:

@@ -23,7 +23,7 @@ from . import table
 from .answered import answered
 from .class_pictures import class_pictures
 from .document import Pairs, environment_of, measured_with, render, write
-from .own_table import Listing, errors, predict_command, understood, worst_ids
+from .own_table import Listing, errors, needed, predict_command, understood, worst_ids
 from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions, run_curves
 from .samples import sample, trained_model
 from .trivial import BASELINES_FILE, read_trivial, trivial
@@ -66,6 +66,7 @@ class Page:
         understood: what was made of a table's columns.
         listings: small tables.
         command: how to use the model next.
+        needed: what that needs.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Page:
     understood: Sequence[tuple[str, str]] = ()
     listings: Sequence[Listing] = ()
     command: str = ""
+    needed: str = ""
 
 
 def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
@@ -191,8 +193,7 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
 def write_run_report(run: TaskRun) -> Path:
     """Write the report of a single run into its directory; return its path."""
     record, card = run.record, run.data.card
-    name, level = run.baselines[0] if run.baselines else ("", None)
-    panel = Curves("", [record], level=level, level_name=name)
+    panel = Curves("", [record], *_best(run.baselines, record.metric))
     samples = sample(run.model, run.data)
     page = run_page(
         record,
@@ -221,6 +222,7 @@ def _with_table(page: Page, run: TaskRun, info: TableInfo) -> Page:
         understood=understood(run.data),
         listings=[*errors(found, run.data), *worst_ids(found, run.data)],
         command=predict_command(run),
+        needed=needed(run.data),
     )
 
 
@@ -231,7 +233,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
     """
     first = runs[0]
     records, card, metric = [run.record for run in runs], first.data.card, first.record.metric
-    level = first.baselines[0][1] if first.baselines else None
+    level, name = _best(first.baselines, metric)
     page = Page(
         title=f"{', '.join(entry_of(record.row).title for record in records)} on {card.title}",
         source=f"Data: {card.source}",
@@ -245,11 +247,20 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
         configurations=[(record.row, _settings(record.config)) for record in records],
         environment=environment_of(records),
         pictures=[
-            learning_curves([Curves(one.row, [one], level=level) for one in records], metric)
+            learning_curves([Curves(one.row, [one], level, name) for one in records], metric)
         ],
         notes=card.notes if first.data.table is not None else (),
     )
     return write_page(page, first.directory.parent / "comparison.html")
+
+
+def _best(baselines: Sequence[tuple[str, float]], metric: str) -> tuple[float | None, str]:
+    """Return the best score of trivial predictions, and whose it is."""
+    if not baselines:
+        return None, ""
+    choose = max if METRICS[metric].higher_is_better else min
+    name, level = choose(baselines, key=lambda one: one[1])
+    return level, name
 
 
 def _memory(run: TaskRun) -> list[tuple[str, str]]:

@@ -45,14 +45,14 @@ class Curves:
         title: its heading.
         records: the runs, one for each seed.
         level: a score to compare with.
-        level_name: what that score is.
+        level_name: what that score is, for the legend.
         spread: half the height of a band around it.
     """
 
     title: str
     records: Sequence[RunRecord]
     level: float | None = None
-    level_name: str = "published"
+    level_name: str = ""
     spread: float | None = None
 
 
@@ -108,7 +108,7 @@ def curves_of_parts(runs: Iterable[tuple[Row, Sequence[RunRecord]]]) -> list[Pic
     pictures = []
     for name, group in parts.items():
         panels = [
-            Curves(row.title, records, level=row.published.mean, spread=row.published.std)
+            Curves(row.title, records, row.published.mean, "published", row.published.std)
             for row, records in group
         ]
         picture = learning_curves(panels, group[0][0].metric)
@@ -193,7 +193,8 @@ def _number_epochs(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    # As many as there is room for, which numbers of many digits have less of.
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
 
 
 def _scores(record: RunRecord, key: str) -> list[float]:

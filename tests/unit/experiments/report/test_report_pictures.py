@@ -7,7 +7,7 @@ import pytest
 
 from tauflow.experiments.report import pictures as figures
 from tauflow.experiments.report import survey_pictures as survey_figures
-from tauflow.experiments.report.pictures import Curves, learning_curves
+from tauflow.experiments.report.pictures import Curves, learning_curves, run_curves
 from tauflow.experiments.spec.experiment import Published
 
 
@@ -56,6 +56,35 @@ def test_errors_have_a_logarithmic_axis_with_plain_numbers(drawn, scores):
     shown = readable(axis)
     assert len(shown) >= 2
     assert min(scores) / 20 < shown[0] < shown[-1] < 20 * max(scores)
+
+
+@pytest.mark.parametrize("low", [1.01, 2.01, 3.1, 5.1, 0.0234, 8e-7])
+@pytest.mark.parametrize("times", [1.0001, 1.3, 1.9, 2.6, 3.4, 5.0, 7.0])
+def test_errors_over_a_short_way_have_more_than_one_number(drawn, low, times):
+    learning_curves([Curves("one", [run_of([low * times, low * 1.0001, low])])], "mse")
+    assert len(set(readable(drawn[0].axes[0].yaxis))) >= 2
+
+
+def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
+    runs = [[1.2, 1.1], [50.0, 0.1], [1.3, 1.1]]
+    learning_curves([Curves(str(n), [run_of(one)]) for n, one in enumerate(runs)], "mse")
+    assert {axes.get_yscale() for axes in drawn[0].axes} == {"log"}
+    readable(drawn[0].axes[0].yaxis)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 7, 200, 2000, 20_000, 123_456])
+@pytest.mark.parametrize("count", [1, 3])
+def test_numbers_of_many_epochs_can_be_read(drawn, epochs, count):
+    runs = [run_of([0.5] * epochs)] * count
+    learning_curves([Curves("one", [run]) for run in runs], "f1")
+    for axes in drawn[0].axes:
+        assert all(number.is_integer() for number in readable(axes.xaxis))
+    for run in runs[:1]:
+        for row in run.history:
+            row["train_loss"] = 1.0
+        run_curves(Curves("", [run]), "f1")
+    for axes in drawn[1].axes:
+        assert len(readable(axes.xaxis)) >= min(epochs, 2)
 
 
 @pytest.mark.parametrize("metric", ["f1", "auroc"])
