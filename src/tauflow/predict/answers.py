@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _DIGITS = 7
 """How many digits of a number of single precision are its own."""
+_MOST = 300
+"""Places to which a number cannot be rounded: ten to that power is about the largest of all."""
 
 
 def answers_of(
@@ -68,7 +70,10 @@ def _plain(values: NDArray[Any], info: TableInfo) -> Floats:
     """Return values, (..., O), without the digits that the model's single precision cannot mean."""
     assert info.y_scale is not None
     places = _DIGITS - np.floor(np.log10(info.y_scale.numpy())).astype(int)
-    rounded = [np.round(one, place) for one, place in zip(values.T, places.tolist(), strict=True)]
+    rounded = [
+        np.round(one, place) if place < _MOST else one
+        for one, place in zip(values.T, places.tolist(), strict=True)
+    ]
     return np.stack(rounded, axis=-1)
 
 
