@@ -160,3 +160,22 @@ def test_a_whole_model_is_close_to_single_precision(name, dtype):
         y, _ = whole(x, dt=dt)
     assert error(y, expected) < 0.05
     learns(whole, y)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_long_memory_of_an_lstm_keeps_its_digits(masked):
+    rnn = tauflow.LSTM(1, 4)
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.zero_()
+        gates = rnn.cell.input_bias().shape[0] // 4
+        rnn.cell.b[gates : 2 * gates] = 12.0  # what was remembered stays
+        rnn.cell.b[2 * gates : 3 * gates] = 0.004
+    x = torch.zeros(2, 1000, 1)
+    mask = torch.ones(2, 1000, dtype=torch.bool) if masked else None
+    _, expected = rnn(x, mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, h = rnn(x, mask=mask)
+    assert h.dtype is y.dtype is torch.float32
+    torch.testing.assert_close(h, expected, rtol=1e-2, atol=1e-3)
+    assert float(expected.detach().abs().max()) > 1.0

@@ -13,6 +13,7 @@ from tauflow.checks import no_missing_features, shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import check_parameters, prepare
+from tauflow.sequence.reparametrised import recompute_own_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,11 @@ def row_jacobians(
 
 
 def cell_of(where: str, module: nn.Module) -> AbstractCell:
-    """Return the cell of a sequence module of one layer and direction, or the cell given."""
+    """Return the cell of a sequence module of one layer and direction, or the cell given.
+
+    Its parameters are those that a pass of its module would compute of pruned ones.
+    """
+    recompute_own_parameters(module)
     if isinstance(module, AbstractCell):
         return module
     body = module if isinstance(module, SequenceModule) else getattr(module, "rnn", None)

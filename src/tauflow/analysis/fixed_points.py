@@ -228,6 +228,8 @@ def abscissa_quartiles(found: FixedPoints) -> Quartiles:
 
 
 def _draw(states: Tensor, count: int, seed: int) -> Tensor:
+    finite = states.isfinite().all(dim=1)
+    states = states[finite] if bool(finite.any()) else states
     if not len(states):
         raise ArgumentError(
             "find_fixed_points: visited holds no state, so there is nowhere to start. Give states "

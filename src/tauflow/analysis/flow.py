@@ -17,6 +17,7 @@ from tauflow.checks import floating, positive, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import prepare
+from tauflow.sequence.reparametrised import recompute_own_parameters
 from tauflow.training.metrics import evaluating
 
 from .cell_runs import row_jacobians
@@ -237,7 +238,11 @@ def visited_states(
 
 def _converted(module: _Module, dtype: torch.dtype) -> _Module:
     """Return a copy of a module that computes in a dtype, without dropout and gradients."""
-    return copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+    with torch.no_grad():  # what was computed of pruned parameters can be copied then
+        recompute_own_parameters(module)
+        made = copy.deepcopy(module).eval().to(dtype).requires_grad_(False)
+        recompute_own_parameters(made)
+    return made
 
 
 def _flow_of_network(

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import at_least, one_of, within
+from tauflow.sequence.reparametrised import recompute_own_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,9 @@ def loss_surface(
 ) -> LossSurface:
     """Evaluate a loss on a plane of two random directions through a model's parameters.
 
-    The model is left as it is; a copy of it is moved about.
+    The model is left as it is; a copy of it is moved about. Where modules keep parameters in a
+    range, with a method ``project_()`` as an LTC with ``constraint="clip"`` does, the plane is
+    folded back into it.
 
     Args:
         model: the model.
@@ -68,7 +71,9 @@ def loss_surface(
     span = within(1e-12, math.inf, span=span)
     steps = at_least(1, points=points)
     one_of(("rows", "none"), scale=scale)
-    moved = copy.deepcopy(model)
+    with torch.no_grad():  # what was computed of pruned parameters can be copied then
+        recompute_own_parameters(model)
+        moved = copy.deepcopy(model)
     home = [parameter.detach().clone() for parameter in moved.parameters()]
     generator = torch.Generator().manual_seed(seed)
     first, second = ([_direction(p, scale, generator) for p in home] for _ in range(2))
@@ -82,8 +87,17 @@ def loss_surface(
                     moved.parameters(), home, first, second, strict=True
                 ):
                     parameter.copy_(at + alpha * u + beta * v)
+                _settle(moved)
                 losses[i, j] = float(loss(moved))
     return LossSurface(grid, grid.clone(), losses, centre)
+
+
+def _settle(model: nn.Module) -> None:
+    """Bring parameters that were moved back into their range, and compute what depends on them."""
+    for part in model.modules():
+        if callable(project := getattr(part, "project_", None)):
+            project()
+    recompute_own_parameters(model)
 
 
 def _direction(parameter: Tensor, scale: str, generator: torch.Generator) -> Tensor:

@@ -29,7 +29,7 @@ _WIDTH = 9.0  # of the integrals over a normal variable, in its standard deviati
 _PIECE, _NODES = 0.3, 20  # longest piece in the hyperbolic scale of _normal, points in each
 _SMALLEST = 1e-300  # variance: ReLU has a slope on either side of 0, and none there
 _HALVINGS = 45
-_LARGEST = 1e8  # variance above which there is no fixed point
+_LARGEST, _LEAST = 1e8, 1e-14  # variances between which fixed points are looked for
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class MeanField:
 def mean_field(family: RandomODE) -> MeanField:
     r"""Solve for the fixed point, :math:`C_h = C_F(C_h)`, and return its stability.
 
-    With several solutions it is the largest: zero is one without biases and inputs, and is taken
-    only where it is stable.
+    With several solutions it is the largest of those that small changes come back to: zero is one
+    without biases and inputs, and is taken only where it is stable.
 
     Source: Kim et al. 2023, "Gated neural ODEs", Eqs. 16-18, 32 and 34.
 
@@ -237,14 +237,21 @@ def _output_variance(family: RandomODE, variance: float) -> float:
 
 
 def _fixed_variance(family: RandomODE) -> float:
-    """Return the largest C_h that F reproduces, by bisection of its logarithm."""
-    low, high = 1e-14, 1.0
-    while _output_variance(family, high) >= high:
-        low, high = high, high * 4
-        if high > _LARGEST:
-            return math.inf
-    if _output_variance(family, low) <= low:
-        return 0.0  # only without biases and inputs, up to rounding
+    """Return the largest C_h that F reproduces and comes back to, by bisection of its logarithm.
+
+    That of GELU and SiLU may grow from large variances on, and shrink to zero from small ones.
+    """
+    low, high = _LARGEST / 4, _LARGEST
+    above = _output_variance(family, high) >= high
+    while low > _LEAST:
+        next_one = _output_variance(family, low)
+        grows = next_one > low or (above and next_one == low)
+        if grows and not above:
+            break
+        above, low, high = grows, low / 4, low
+    else:
+        # Without biases and inputs, up to rounding, zero is left to take, if it is stable.
+        return math.inf if above else 0.0
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         if _output_variance(family, middle) > middle:
@@ -259,11 +266,11 @@ def _critical_scale(family: RandomODE, largest: float) -> float:
         found = mean_field(replace(family, sigma_w=scale))
         return not found.converged or found.squared_radius > 1
 
-    low, high = 0.0, 1.0
+    low, high = 0.0, min(1.0, largest)
     while not unstable(high):
-        low, high = high, high * 2
-        if high > largest:
+        if high >= largest:
             return math.nan
+        low, high = high, min(2 * high, largest)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if unstable(middle):

@@ -32,7 +32,8 @@ class MemoryLength:
         samples: how many samples the slowest sequence has.
         after: numbers of samples at which the difference was looked at.
         differences: largest difference of the two states there, or at the end of a shorter
-            sequence, relative to the difference that they began with, for every sequence.
+            sequence, for every sequence. Each part of the state is compared with what it began
+            with itself, as parts have units of their own: ages that of time.
     """
 
     steps: int | None
@@ -61,7 +62,8 @@ def memory_length(
 
     Every sequence is run from two states: the network's own initial one, and the one in which
     another sequence left it. A sequence has forgotten its start where the two differ by less than
-    ``tolerance`` times what they differed by in the beginning, or by no more than rounding. Samples
+    ``tolerance`` times what they differed by in the beginning, or by no more than rounding, in each
+    part of the state (:attr:`~tauflow.cells.AbstractCell.state_parts`). Samples
     are counted, not padding or other masked steps. A sequence that ended before it had forgotten
     says no more than that it takes longer: it counts if no other sequence took as long to forget.
 
@@ -181,19 +183,30 @@ def _follow(
     rnn: SequenceModule, seen: _Samples, starts: tuple[Tensor, Tensor], tolerance: float
 ) -> MemoryLength:
     """Run all sequences from both starts, a stretch at a time, and compare at its end."""
-    first = (starts[0] - starts[1]).abs().amax(1)  # (B,)
-    eps = torch.finfo(seen.x.dtype).eps
+    widths = [width for cell in rnn.each_cell for width in cell.state_parts.values()]
+
+    def largest(values: Tensor) -> Tensor:  # of each part, (B, P)
+        return torch.stack([one.abs().amax(1) for one in values.split(widths, dim=1)], dim=1)
+
+    first = largest(starts[0] - starts[1])
+    rounding = 16 * torch.finfo(seen.x.dtype).eps
     ends = _looks(seen.x.shape[1])
-    h, found, floor, done = starts, [], torch.zeros_like(first), 0
+    h, found, floor, done = starts, [], rounding * largest(starts[0]).clamp_min(1.0), 0
+    # A part that both starts have alike is told by the others.
+    unit = torch.where(first > floor, first, first.amax(1, keepdim=True))
     for end in ends:
         x, given = seen.stretch(done, end)
         h = tuple(rnn(x, part, **given)[1] for part in h)
-        found.append((h[0] - h[1]).abs().amax(1))
-        floor = torch.maximum(floor, 16 * eps * h[0].abs().amax(1).clamp_min(1.0))
+        found.append(largest(h[0] - h[1]))
+        floor = torch.maximum(floor, rounding * largest(h[0]).clamp_min(1.0))
         done = end
-    differences = torch.stack(found, dim=1)  # (B, L)
-    forgotten = differences <= torch.maximum(tolerance * first, floor).unsqueeze(1)
-    index = _first_for_good(forgotten)
+    parts = torch.stack(found, dim=1)  # (B, L, P)
+    forgotten = parts <= torch.maximum(tolerance * first, floor).unsqueeze(1)
+    index = _first_for_good(forgotten.all(2))
+    shares = parts / unit.clamp_min(torch.finfo(unit.dtype).tiny).unsqueeze(1)
+    differences = shares.amax(2)
+    told = (parts > floor.unsqueeze(1)) & parts.isfinite()
+    clear = torch.where(told, shares, torch.zeros_like(shares)).amax(2)
     looks = torch.tensor(ends, device=index.device)
     forgot = index < len(ends)
     # A sequence is looked at on after its end, where nothing changes any more.
@@ -204,10 +217,10 @@ def _follow(
     return MemoryLength(
         steps=steps,
         time=None if steps is None else float(seen.companions["dt"][slowest, :steps].sum()),
-        rate=_rate(first[slowest], differences[slowest], floor[slowest], counted),
+        rate=_rate(clear[slowest], counted),
         samples=int(seen.counts[slowest]),
         after=ends,
-        differences=differences / first.clamp_min(torch.finfo(seen.x.dtype).tiny).unsqueeze(1),
+        differences=differences,
     )
 
 
@@ -233,13 +246,17 @@ def _first_for_good(forgotten: Tensor) -> Tensor:
     return forgotten.shape[1] - forgotten.flip(1).long().cumprod(1).sum(1)
 
 
-def _rate(first: Tensor, differences: Tensor, floor: Tensor, counted: Tensor) -> float:
-    """Return the mean logarithmic growth per sample until the last look above rounding."""
-    clear = (differences > floor) & differences.isfinite()
-    if not bool(clear.any()) or not float(first) > 0:
+def _rate(clear: Tensor, counted: Tensor) -> float:
+    """Return the mean logarithmic growth per sample until the last look above rounding.
+
+    Args:
+        clear: shares of the first difference, (L,), 0 where they are no more than rounding.
+        counted: samples until each look, (L,).
+    """
+    if not bool((clear > 0).any()):
         return -math.inf
-    last = int(clear.nonzero()[-1])
-    return float((differences[last] / first).log()) / max(1, int(counted[last]))
+    last = int((clear > 0).nonzero()[-1])
+    return float(clear[last].log()) / max(1, int(counted[last]))
 
 
 def lyapunov_exponents(
@@ -265,7 +282,8 @@ def lyapunov_exponents(
         generator: of the first tangent vectors.
 
     Returns:
-        Exponents per unit of time, in descending order.
+        Exponents per unit of time, in descending order; -inf of directions of which a step leaves
+        nothing, as where the state does not depend on the one before.
 
     Raises:
         ArgumentError: the model has several cells, no time passes, or ``count`` is not in 1 to S.
@@ -286,9 +304,13 @@ def lyapunov_exponents(
             raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
         tangents = torch.randn(size, count, generator=generator, dtype=x.dtype).to(x.device)
         tangents, _ = torch.linalg.qr(tangents)
-        logs = x.new_zeros(count)
+        logs = x.new_zeros(count, dtype=torch.float64)
         for k in range(run.x.shape[1]):
             _, jacobian = row_jacobians(run.advance(cell, k), run.states[:, k])
             tangents, shrunk = torch.linalg.qr(jacobian[0] @ tangents)
-            logs += shrunk.diagonal().abs().clamp_min(torch.finfo(x.dtype).tiny).log()
-    return logs.div(time).sort(descending=True).values
+            length = shrunk.diagonal().abs()
+            left = length > torch.finfo(x.dtype).tiny  # what is gone does not come back
+            logs, tangents = (logs + length.double().log())[left], tangents[:, left]
+    found = x.new_full((count,), -math.inf)
+    found[: len(logs)] = logs.div(time).sort(descending=True).values.to(x.dtype)
+    return found

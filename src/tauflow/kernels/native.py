@@ -1,6 +1,7 @@
 """Whole sequences of the gated cells: through torch's own fused operators, or a compiled loop."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from threading import Thread
@@ -86,16 +87,18 @@ def _operands(call: KernelCall) -> tuple[Tensor, list[Tensor]]:
 
 
 def _operand_dtype(call: KernelCall) -> torch.dtype:
-    """Return the dtype of what the operator reads: that of x, or what autocast makes of it.
+    """Return the dtype of what the operator reads: that of x, but see :func:`_is_autocast`."""
+    return torch.float32 if _is_autocast(call) else call.x.dtype
 
-    The LSTM of a CPU chooses by what it is given, and only then does autocast convert it: from
-    float32 it would go to oneDNN in half precision, which not every processor has.
+
+def _is_autocast(call: KernelCall) -> bool:
+    """Whether autocast would convert all of an LSTM on a CPU, and not its products alone.
+
+    Its memory would have the digits of half precision, of which a step adds up the rounding: the
+    operator is then left out of autocast.
     """
-    x = call.x
-    converts = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    if converts and isinstance(call.cell, LSTMCell) and x.dtype is not torch.float64:
-        return torch.get_autocast_dtype("cpu")
-    return x.dtype
+    converts = call.x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    return converts and isinstance(call.cell, LSTMCell) and call.x.dtype is not torch.float64
 
 
 def _keeps_for_backward(call: KernelCall) -> bool:
@@ -128,7 +131,11 @@ def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     bias = cell.input_bias()
     weights = [cell.W_x, cell.W_h, bias, torch.zeros_like(bias)]
     keeps = _keeps_for_backward(call)
-    y, h, c = torch.lstm(*_aliases(features, state, weights), True, 1, 0.0, keeps, False, True)
+    whole: AbstractContextManager[object] = nullcontext()
+    if _is_autocast(call):
+        whole, weights = torch.autocast("cpu", enabled=False), [w.float() for w in weights]
+    with whole:
+        y, h, c = torch.lstm(*_aliases(features, state, weights), True, 1, 0.0, keeps, False, True)
     return y, torch.cat([h[0], c[0]], dim=-1)
 
 

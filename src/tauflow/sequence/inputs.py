@@ -148,12 +148,14 @@ def prepare(
 def with_missing(inputs: SequenceInputs) -> SequenceInputs:
     """Return the call with NaN taken for missing, unless it says itself what was measured.
 
-    Looked at where Python can do so without cost, as everywhere.
+    Where Python can look without cost and finds none, all that there is was measured.
     """
-    if inputs.observed is not None or not values_readable(inputs.x):
+    if inputs.observed is not None:
         return inputs
     nan = inputs.x.isnan()
-    return replace(inputs, observed=~nan) if bool(nan.any()) else inputs
+    if values_readable(inputs.x) and not bool(nan.any()):
+        return inputs
+    return replace(inputs, observed=~nan)
 
 
 def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -19,3 +19,8 @@ def recompute_parameters(module: nn.Module) -> None:
                 hook(part, ())
         if part._modules:
             recompute_parameters(part)
+
+
+def recompute_own_parameters(module: nn.Module) -> None:
+    """Do the same of a module that may be no part of another, as a cell by itself is none."""
+    recompute_parameters(nn.ModuleList([module]))

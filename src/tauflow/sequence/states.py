@@ -68,8 +68,8 @@ def _refuse_gaps(where: str, hx: State, inputs: SequenceInputs, state: tuple[int
     Raises:
         ShapeError: it is no state, but has the shape of gaps.
     """
-    if not isinstance(hx, Tensor):
-        return
+    if not isinstance(hx, Tensor) or torch.compiler.is_compiling():
+        return  # a compiler would make a program for each number of steps that is compared
     lead = tuple(inputs.x.shape[:2] if inputs.batched else inputs.x.shape[1:2])
     cells, size = state
     flat = hx.ndim == len(lead) and tuple(hx.shape) == lead and lead[-1] != size

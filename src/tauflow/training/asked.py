@@ -1,6 +1,6 @@
 """Losses and metrics as people give them: names, functions, modules, or nothing at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ def score_asked(role: str, given: AnyScore, known: Registry[Score]) -> Score:
 
 def _name_of_torchs(given: Any) -> str:
     if not isinstance(given, nn.Module):
-        return _SAME.get(given, "")
+        return _SAME.get(given, "") if isinstance(given, Hashable) else ""
     name = _SAME.get(type(given), "")
     return name if name and _label(given) == _label(type(given)()) else ""
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import shape_error
+from tauflow.checks import shape_error, values_readable
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
 from .asked import AnyScore, score_asked
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
 from .ranks import Ranks
-from .score import Score, refuse_masked_targets
+from .score import Score
 from .subnormals import flushed_subnormals
 
 
@@ -178,11 +178,11 @@ def evaluate(
         batch_size: sequences per forward pass.
 
     Raises:
-        DataError: the split is empty, no entry of it is valid, or its ``y_mask`` counts padding.
+        DtypeError, DataError: the split is empty, no entry of it is valid, its ``y_mask`` counts
+            padding, or a target is none that the metric can be computed from.
     """
     score = score_asked("metric", metric, METRICS)
-    for first, piece in data.pieces():
-        refuse_masked_targets(f"{score.name}: the targets of the data", piece, first)
+    score.check_targets("evaluated", data)
     (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)
     return value
 
@@ -238,6 +238,16 @@ def evaluate_all(
     return [tally.value(len(data)) for tally in tallies]
 
 
+def _refuse_other_classes(where: str, prediction: Tensor, y: Tensor) -> None:
+    """Refuse classes beyond the outputs, which would count as wrong, or as one of the others."""
+    if values_readable(y) and y.numel() and int(y.max()) >= prediction.shape[-1]:
+        raise DataError(
+            f"{where}: targets hold the class {int(y.max())}, and the model has "
+            f"{prediction.shape[-1]} outputs, for classes from 0 on. Set output_size to the number "
+            "of classes."
+        )
+
+
 class _Tally:
     """What is kept of the batches seen so far: a sum, or all entries of a score that needs them."""
 
@@ -249,6 +259,8 @@ class _Tally:
     def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
         """Take in a batch."""
         chosen, y = self.score.selected(prediction, batch)
+        if self.score.target == "classes":
+            _refuse_other_classes(self.score.name, chosen, y)
         if self.score.whole is not None:
             self.kept.append(self.score.rows(chosen, y))
             self.count += y.numel()

@@ -14,6 +14,10 @@ PredictionLoss = Callable[[Tensor, SequenceBatch], Tensor]
 """What makes one number of predictions, (B, T, O) or (B, O), and the targets of a batch."""
 
 
+class NothingToScoreError(DataError):
+    """No entry of a batch is valid, which a part of a step may be like."""
+
+
 @dataclass(frozen=True)
 class Score:
     """A comparison of predictions with targets: a mean over entries, or a number of all at once.
@@ -70,7 +74,7 @@ class Score:
         weight = None if batch.weight is None else _per_entry(batch.weight, prediction, batch)
         prediction, y = self.selected(prediction, batch)
         if y.numel() == 0:
-            raise DataError(
+            raise NothingToScoreError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )

@@ -8,7 +8,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import DataError, RankError
 
 from .ranks import Ranks
-from .score import Score
+from .score import NothingToScoreError, Score
 from .step_loss import training_loss
 
 
@@ -38,7 +38,7 @@ class SharedLoss(nn.Module):
         """
         try:
             loss, entries = training_loss(self.model, batch, self.score, epoch=epoch)
-        except DataError:
+        except NothingToScoreError:
             if whole and not self.ranks.several:
                 raise
             counts = False  # no target in this share; there are some in another's, or all raise

@@ -1,7 +1,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
+import tauflow
 from tauflow.analysis import loss_surface
 from tauflow.errors import ArgumentError, UnknownNameError
 
@@ -58,3 +60,30 @@ def test_seeds_and_scales():
         loss_surface(model, loss, scale="filters")
     with pytest.raises(ArgumentError, match="span must be"):
         loss_surface(model, loss, span=0.0)
+
+
+def test_parameters_stay_in_their_range():
+    torch.manual_seed(0)
+    rnn = tauflow.LTC(2, 3, constraint="clip")
+    lowest = []
+
+    def loss(moved):
+        lowest.append(min(float(p.min()) for p in (moved.cell.w, moved.cell.g_l, moved.cell.C)))
+        return moved(torch.ones(1, 4, 2))[0].square().mean()
+
+    surface = loss_surface(rnn, loss, points=3)
+    assert surface.loss.isfinite().all()
+    assert min(lowest) >= 0
+
+
+def test_a_pruned_network_is_moved_by_what_is_trained_of_it():
+    torch.manual_seed(0)
+    rnn = tauflow.GRU(2, 4)
+    prune.l1_unstructured(rnn.cell, "W_h", 0.5)
+    rnn(torch.ones(1, 5, 2))[0].sum().backward()
+
+    def loss(moved):
+        assert int((moved.cell.W_h == 0).sum()) == 24
+        return moved.cell.W_h.square().sum()
+
+    assert loss_surface(rnn, loss, points=3).relief > 0

@@ -216,3 +216,25 @@ def test_bad_calls_are_refused():
         RandomODE(2, 1.0, scaling="xavier")
     with pytest.raises(ArgumentError, match="run without input"):
         measured_radius(RandomODE(2, 1.0, sigma_u=1.0, input_power=1.0), neurons=4)
+
+
+@pytest.mark.parametrize(("activation", "layers"), [("gelu", 2), ("silu", 2), ("gelu", 1)])
+def test_zero_is_taken_where_it_is_stable_though_large_states_grow(activation, layers):
+    family = RandomODE(layers, 1.3, activation=activation)
+    found = mean_field(family)
+    slope = correlation(activation, 0.0)[1] if layers > 1 else 1.0
+    assert found.converged == (1.3 ** (2 * layers) * slope ** (layers - 1) < 1)
+    if layers > 1:
+        assert found.variance == 0.0
+        edge = (1 / slope) ** (1 / (2 * layers))
+        curve = critical_curve(family, [0.0])
+        assert float(curve.sigma_w) == pytest.approx(edge, rel=1e-6)
+
+
+@pytest.mark.parametrize("largest", [1.9, 3.0, 16.0])
+def test_a_curve_is_looked_for_up_to_the_scale_that_is_said(largest):
+    family = RandomODE(1, 1.0)
+    curve = critical_curve(family, [0.0, 0.5, 1.0], largest=largest)
+    expected = critical_curve(family, [0.0, 0.5, 1.0])
+    torch.testing.assert_close(curve.sigma_w, expected.sigma_w, rtol=1e-9, atol=0)
+    assert critical_curve(family, [0.0], largest=0.5).sigma_w.isnan().all()

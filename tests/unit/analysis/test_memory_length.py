@@ -1,6 +1,7 @@
 """How long networks remember, against linear maps and exponents known by heart."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -206,3 +207,38 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
         lyapunov_exponents(cell, data.x[0], count=3)
     with pytest.raises(ArgumentError, match="no time passes"):
         lyapunov_exponents(cell, data.x[0], dt=0.0)
+
+
+def test_a_memory_is_as_long_in_any_unit_of_time() -> None:
+    torch.manual_seed(0)
+    rnn = tauflow.GRUD(2, 6)
+    B, T = 8, 120
+    dt = torch.rand(B, T) + 0.5
+    data = SequenceBatch(torch.randn(B, T, 2), torch.zeros(B, 1), dt=dt)
+    data = replace(data, observed=torch.rand(B, T, 2) < 0.5)
+    found = memory_length(rnn, data)
+    with torch.no_grad():
+        for name, parameter in rnn.named_parameters():
+            if name.rpartition(".")[2] in ("w_x", "W_delta"):
+                parameter.div_(1024.0)
+    other = memory_length(rnn, replace(data, dt=1024.0 * dt))
+    assert other.steps == found.steps
+    assert other.rate == pytest.approx(found.rate, rel=1e-3)
+    assert other.time == pytest.approx(1024.0 * found.time)
+
+
+def test_what_a_step_leaves_nothing_of_does_not_come_back() -> None:
+    torch.manual_seed(0)
+    cell = tauflow.cells.ElmanCell(1, 30)
+    with torch.no_grad():
+        cell.W_h.normal_(0, 0.4)
+    x = 0.1 * torch.randn(200, 1)
+    assert float(lyapunov_exponents(cell, x, count=1)) > 0
+    x[100] = 1e6  # tanh is flat here
+    for dtype in (torch.float32, torch.float64):
+        found = lyapunov_exponents(cell.to(dtype), x.to(dtype))
+        assert found.dtype is dtype
+        assert (found == -math.inf).all()
+    ages = lyapunov_exponents(tauflow.GRUD(1, 3), torch.randn(30, 1))
+    assert (ages[:3] > -100).all()
+    assert (ages[3:] == -math.inf).all()  # of measured features, nothing is left

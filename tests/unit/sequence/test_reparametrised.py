@@ -6,6 +6,13 @@ from torch import nn
 from torch.nn.utils import prune
 
 import tauflow
+from tauflow.analysis import (
+    as_flow,
+    find_fixed_points,
+    gradient_flow,
+    lyapunov_exponents,
+    visited_states,
+)
 
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 PLACES = {"gru": ("", "W_h"), "ltc": ("", "w"), "cfc": ("heads", "weight"), "lmu": ("", "W_h")}
@@ -63,3 +70,23 @@ def test_normalised_weights_are_trained_and_streamed(normalise):
     for step in range(5):
         y = stream.step(X[:, step])
     torch.testing.assert_close(y, rnn(X)[0][:, -1].detach())
+
+
+@pytest.mark.parametrize("name", ["gru", "ltc"])
+def test_analyses_read_what_a_pass_would_compute(name):
+    rnn, part, attribute = built(name)
+    prune.l1_unstructured(part, attribute, 0.5)
+    rnn(X)[0].sum().backward()
+    torch.optim.SGD(rnn.parameters(), lr=0.1).step()
+    permanent = built(name)[0]
+    values = {k.removesuffix("_orig"): v for k, v in rnn.state_dict().items()}
+    mask = values.pop(f"cells.0.{attribute}_mask")
+    values[f"cells.0.{attribute}"] = values[f"cells.0.{attribute}"] * mask
+    permanent.load_state_dict(values)
+    for analysis in (
+        lambda one: gradient_flow(one, X).error_norm,
+        lambda one: lyapunov_exponents(one, X[0], count=2, generator=torch.manual_seed(0)),
+        lambda one: as_flow(one, dt=1.0).velocity(torch.ones(1, 5).double()),
+        lambda one: find_fixed_points(one, visited_states(one, X), starts=3).final_speeds,
+    ):
+        torch.testing.assert_close(analysis(rnn), analysis(permanent))

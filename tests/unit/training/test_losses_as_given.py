@@ -1,6 +1,7 @@
 """Losses and metrics as PyTorch users have them: names, functions, modules, or nothing at all."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -201,3 +202,18 @@ def test_a_mean_of_ones_own_may_accumulate():
     )
     for name in whole[1]:
         torch.testing.assert_close(whole[1][name], parts[1][name])
+
+
+def test_a_function_may_lack_a_hash():
+    @dataclass
+    class Error:
+        power: float = 2.0
+
+        def __call__(self, prediction, y):
+            return (prediction - y).abs().pow(self.power).mean()
+
+    data = tiny_splits()
+    recipe = Recipe(epochs=1, batch_size=8)
+    found = train(tiny_model(dropout=0.0), **data, loss=Error(), metric=Error(), recipe=recipe)
+    named = train(tiny_model(dropout=0.0), **data, loss="mse", metric="mse", recipe=recipe)
+    assert found.test == pytest.approx(named.test)

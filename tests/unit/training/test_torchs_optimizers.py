@@ -230,6 +230,22 @@ def test_a_part_of_a_step_may_have_no_target(batch_size, accumulate):
         )
 
 
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_no_part_of_a_step_hides_a_mistake(accumulate):
+    x = tiny_splits()["train"].x[:8]
+    data = {"train": SequenceBatch(x, torch.tensor([0, 1, 0, 1, 2, 0, 1, 0]))}
+    model = tiny_model(outputs=2, per_step=False)
+    size = 8 // accumulate
+    with pytest.raises(DataError, match="as the model has 2 outputs"):
+        fit(
+            model,
+            data={**data, "loss": "cross_entropy", "metric": "accuracy"},
+            select="last",
+            batch_size=size,
+            accumulate=accumulate,
+        )
+
+
 def test_numbers_of_an_optimizer_keep_their_precision(tmp_path):
     data = {name: part.to(dtype=torch.float64) for name, part in tiny_splits().items()}
 

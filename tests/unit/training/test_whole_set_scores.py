@@ -115,3 +115,20 @@ def test_entries_of_a_single_output_that_do_not_count_are_left_out(name):
     score = METRICS[f"binary_{name}"]
     assert float(score(prediction.view(12, 5, 1), data)) == pytest.approx(expected)
     assert evaluate(Echo(), data, metric=f"binary_{name}", batch_size=5) == pytest.approx(expected)
+
+
+def test_targets_that_no_metric_can_count_are_refused():
+    class Same(torch.nn.Module):
+        def forward(self, x, **_):
+            return x[:, 0], None
+
+    x = torch.randn(4, 1, 2)
+    for y, match in (([0, 1, 7, 1], "hold the class 7"), ([0, 1, -1, 1], "hold a negative class")):
+        data = SequenceBatch(x, torch.tensor(y))
+        for metric in ("accuracy", "auroc", "f1"):
+            with pytest.raises(DataError, match=match):
+                evaluate(Same(), data, metric=metric)
+    data = SequenceBatch(x[..., :1], torch.tensor([0.0, 1.0, torch.nan, 1.0]))
+    for metric in ("binary_accuracy", "binary_auroc", "binary_f1"):
+        with pytest.raises(DataError, match="must lie between 0 and 1"):
+            evaluate(Same(), data, metric=metric)

@@ -270,7 +270,7 @@ def _memory(run: TaskRun) -> list[tuple[str, str]]:
         return []
     found = memory_length(run.model, run.data.test, most=16)
     if found.steps is None:
-        return [("memory", f"over {found.after[-1]} samples")]
+        return [("memory", f"over {found.samples} samples")]
     return [("memory", f"{found.steps} samples")]
 
 

@@ -39,19 +39,25 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
             naive = _Persistence(size, card.horizon, card.season)
             found.insert(1, ("seasonal naive", score(naive)))
         return found
-    if card.task == "classify" and metric == "f1":
-        return [("always the positive class", score(_Constant(torch.tensor([0.0, 1.0]), card)))]
-    if card.task == "classify" and metric == "auroc":
-        return [("the same for all", score(_Constant(torch.zeros(2), card)))]
+    same = _same_class(data, metric)
+    return [] if same is None else [(same[0], score(_Constant(same[1], card)))]
+
+
+def _same_class(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
+    """Return the name of the best answer that is always the same, and its logits, (O,)."""
+    card, binary = data.card, data.card.task == "binary"
+    if metric in ("f1", "binary_f1"):
+        return "always the positive class", torch.tensor([1.0] if binary else [0.0, 1.0])
+    if metric in ("auroc", "binary_auroc"):
+        return "the same for all", torch.zeros(1 if binary else 2)
+    if binary and not card.per_step:
+        mean = _mean_target(data.train, per_step=False)
+        return "most frequent class", torch.where(mean > 0.5, 1.0, -1.0)
     if card.task == "classify" and metric == "accuracy":
         common = torch.zeros(card.target_size)
         common[_most_frequent(data.train, card.target_size)] = 1.0
-        return [("most frequent class", score(_Constant(common, card)))]
-    if card.task == "binary" and not card.per_step:
-        mean = _mean_target(data.train, per_step=False)
-        side = torch.where(mean > 0.5, 1.0, -1.0)
-        return [("most frequent class", score(_Constant(side, card)))]
-    return []
+        return "most frequent class", common
+    return None
 
 
 def of_the_next_unit(data: TaskData, metric: str) -> list[tuple[str, float]]:

@@ -91,14 +91,15 @@ class _Search:
             worker=worker,
         )
 
-    def for_other_machines(self) -> "_Search":
-        """Return the same with whole paths."""
+    def for_other_workers(self) -> "_Search":
+        """Return the same with whole paths: workers may be in other folders, and machines."""
         source, data = self.source, self.data_dir
         if isinstance(source, CsvFile):
             source = replace(source, path=source.path.resolve())
         elif isinstance(source, Path):
             source = source.resolve()
-        return replace(self, source=source, data_dir=None if data is None else data.resolve())
+        data = None if data is None else data.resolve()
+        return replace(self, source=source, data_dir=data, directory=self.directory.resolve())
 
 
 def tune(
@@ -191,8 +192,9 @@ def _in_processes(search: _Search, trials: int, jobs: int) -> None:
     """Run trials in several processes, which share the study through its journal."""
     from joblib import Parallel, delayed
 
+    there = search.for_other_workers()
     shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
-    work = (delayed(_work)(search, share, k) for k, share in enumerate(shares) if share)
+    work = (delayed(_work)(there, share, k) for k, share in enumerate(shares) if share)
     with safe_path_of_children():
         Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
 
@@ -234,7 +236,7 @@ def _on_workers(
     """Run trials on the workers of a cluster, each with settings that the study here draws."""
     from optuna.trial import TrialState
 
-    there = search.for_other_machines()
+    there = search.for_other_workers()
 
     def drawn() -> Any:
         trial = study.ask()

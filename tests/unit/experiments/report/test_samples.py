@@ -7,6 +7,7 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
+from tauflow.data.synthetic.xor import XOR_DENSE
 from tauflow.experiments.report.samples import sample
 from tauflow.experiments.run.baselines import baselines, of_the_next_unit
 from tauflow.models.sequence_model import SequenceModel
@@ -137,3 +138,12 @@ def test_samples_of_one_target_and_of_sequences_without_a_valid_step(axes):
     assert (whole.number, whole.time, whole.predicted) == (1, [0.0, 1.0], [[4.0, 6.0]])
     assert whole.truth == [[3.0, pytest.approx(math.nan, nan_ok=True)]]
     assert (cut.number, cut.time, cut.truth, cut.predicted) == (2, [0.0], [[5.0]], [[8.0]])
+
+
+def test_a_trivial_answer_is_the_best_that_is_always_the_same():
+    y = (torch.arange(40) % 4 == 0).float().unsqueeze(1)
+    part = SequenceBatch(torch.zeros(40, 3, 1), y)
+    data = TaskData(replace(XOR_DENSE, sizes=(40, 0, 40)), part, None, part)
+    assert baselines(data, "binary_f1") == [("always the positive class", pytest.approx(0.4))]
+    assert baselines(data, "binary_auroc") == [("the same for all", 0.5)]
+    assert baselines(data, "binary_accuracy") == [("most frequent class", 0.75)]
