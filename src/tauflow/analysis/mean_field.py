@@ -244,8 +244,8 @@ def _fixed_variance(family: RandomODE) -> float:
     low, high = _LARGEST / 4, _LARGEST
     above = _output_variance(family, high) >= high
     while low > _LEAST:
-        next_one = _output_variance(family, low)
-        grows = next_one > low or (above and next_one == low)
+        after = _output_variance(family, low)
+        grows = after > low or (above and after == low)
         if grows and not above:
             break
         above, low, high = grows, low / 4, low

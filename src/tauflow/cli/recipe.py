@@ -117,6 +117,8 @@ def config_table(config: Path | None, name: str) -> dict[str, Any]:
 
     TOML has no null: the text "null" stands for it, as in ``--set``.
     """
+    if config is None:
+        return {}
     from tauflow.experiments.run.best_file import NULL
 
     def plain(value: Any) -> Any:
@@ -126,7 +128,7 @@ def config_table(config: Path | None, name: str) -> dict[str, Any]:
             return [plain(one) for one in value]
         return None if value == NULL else value
 
-    return {} if config is None else {k: plain(v) for k, v in _read(config)[1][name].items()}
+    return {k: plain(v) for k, v in _read(config)[1][name].items()}
 
 
 def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:

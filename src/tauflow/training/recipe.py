@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tauflow.checks import at_least, one_of
-from tauflow.errors import ArgumentError, OptionError, SpecificationError
+from tauflow.errors import ArgumentError, OptionError, SpecificationError, TauflowError
 from tauflow.recorded import python_number
 from tauflow.registry import nearest
 
@@ -34,16 +34,12 @@ _OWN_WORDS = {
 
 def _told_of_settings(recipe: type["Recipe"]) -> type["Recipe"]:
     """Let the constructor of recipes name what it knows where it is told of something else."""
-    construct, known = recipe.__init__, [one.name for one in fields(recipe)]
+    construct = recipe.__init__
 
     @wraps(construct)
     def checked(self: "Recipe", **settings: Any) -> None:
         for name in settings:
-            if name not in known:
-                near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, known)
-                raise OptionError(
-                    f"a recipe has no option {name!r}.{near} Known: {', '.join(known)}."
-                )
+            check_setting(name, OptionError)
         construct(self, **settings)
 
     recipe.__init__ = checked  # type: ignore[method-assign]
@@ -332,13 +328,8 @@ class Recipe:
         Raises:
             SpecificationError: a key is not a field of the recipe.
         """
-        known = [one.name for one in fields(cls)]
         for key in options:
-            if key not in known:
-                raise SpecificationError(
-                    f"a recipe has no option {key!r}.{nearest(key, known)} "
-                    f"Known: {', '.join(known)}."
-                )
+            check_setting(key, SpecificationError)
         values = dict(options)
         for key, value in values.items():
             if isinstance(value, list):  # TOML and JSON have no tuples
@@ -356,6 +347,20 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON can hold it; :meth:`from_dict` reads it back."""
         return {key: _listed(value) for key, value in asdict(self).items()}
+
+
+def check_setting(name: str, error: type[TauflowError], where: str = "") -> None:
+    """Raise ``error`` if no field of a recipe has this name.
+
+    Args:
+        name: of the setting.
+        error: its type.
+        where: what the message begins with, such as ``"my.toml: "``.
+    """
+    known = [one.name for one in fields(Recipe)]
+    if name not in known:
+        near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, known)
+        raise error(f"{where}a recipe has no option {name!r}.{near} Known: {', '.join(known)}.")
 
 
 def _listed(value: Any) -> Any:

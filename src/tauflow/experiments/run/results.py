@@ -92,7 +92,11 @@ class RunRecord:
     def diverged_after(self) -> int | None:
         """The last epoch of a run that diverged and stopped before its end; else ``None``."""
         recipe = self.config["recipe"]
-        if self.epochs is None or self.epochs >= self.asked or recipe["on_divergence"] != "stop":
+        if (
+            self.epochs is None
+            or self.epochs >= self.asked
+            or recipe.get("on_divergence") != "stop"
+        ):
             return None
         patience = recipe.get("patience")
         if patience is not None and self.epochs - (self.best_epoch or 0) >= patience:

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +13,8 @@ from tauflow.cells.catalog import MODELS
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, build_model
-from tauflow.registry import nearest
 from tauflow.training.preconditions import Measures
-from tauflow.training.recipe import Recipe
+from tauflow.training.recipe import Recipe, check_setting
 
 from .task import Source
 
@@ -79,11 +78,8 @@ def _check_name(name: str) -> None:
     place, _, inner = name.partition(".")
     if place not in ("recipe", "model") or not inner:
         raise ArgumentError(f"{name!r} is not tuned; name recipe.FIELD or model.OPTION.")
-    known = [one.name for one in fields(Recipe)]
-    if place == "recipe" and inner not in known:
-        raise ArgumentError(
-            f"a recipe has no option {inner!r}.{nearest(inner, known)} Known: {', '.join(known)}."
-        )
+    if place == "recipe":
+        check_setting(inner, ArgumentError)
 
 
 def _listed(value: Any) -> Any:

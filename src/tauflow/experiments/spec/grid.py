@@ -7,8 +7,7 @@ from typing import Any
 
 from tauflow.errors import ArgumentError, SpecificationError, TauflowError
 from tauflow.models.specified import ModelSpec
-from tauflow.registry import nearest
-from tauflow.training.recipe import Recipe
+from tauflow.training.recipe import Recipe, check_setting
 
 from .experiment import Row, Setting
 
@@ -49,12 +48,8 @@ def _check(where: str, name: str, values: Any) -> None:
             f"{where}: a grid has no {name!r}. Name a setting of the recipe or of the model: "
             "recipe.lr, model.hidden_size."
         )
-    known = [field.name for field in fields(Recipe)]
-    if place == "recipe" and setting not in known:
-        raise SpecificationError(
-            f"{where}: a recipe has no option {setting!r}.{nearest(setting, known)} "
-            f"Known: {', '.join(known)}."
-        )
+    if place == "recipe":
+        check_setting(setting, SpecificationError, f"{where}: ")
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise SpecificationError(
             f"{where}: {name} must be a list of values to try, got {values!r}. Write for example "

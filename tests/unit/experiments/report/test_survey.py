@@ -284,13 +284,14 @@ def test_worse_after_fewer_epochs_is_unfinished(folder, surveyed):
     assert entries_of(surveyed())["gru"].judgement == AGREES
 
 
-def cut_short(folder, which, *, best=1, **recipe):
+def cut_short(folder, which, *, best=1, drop=None, **recipe):
     """Let one of the runs in the file have ended after its first epoch, of so many more."""
     path = folder / "tiny.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     records[which].update(epochs=1, best_epoch=best, history=records[which]["history"][:1])
     for record in records:
         record["config"]["recipe"].update(recipe)
+        record["config"]["recipe"].pop(drop, None)
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -299,6 +300,12 @@ def test_a_run_that_waited_long_enough_did_not_diverge(folder, surveyed, diverge
     for seed in (0, 1):
         add(folder, test=0.9, seed=seed)
     cut_short(folder, 0, best=0, patience=1, on_divergence=divergence)
+    assert "diverged" not in survey_markdown(surveyed())
+
+
+def test_an_old_run_that_ended_early_did_not_diverge(folder, surveyed):
+    add(folder, test=0.9)
+    cut_short(folder, 0, drop="on_divergence")  # of before there was such an option
     assert "diverged" not in survey_markdown(surveyed())
 
 

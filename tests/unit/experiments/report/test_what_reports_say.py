@@ -4,13 +4,17 @@ import base64
 import html
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 import torch
 
+import tauflow
+from tauflow.analysis import MemoryLength
 from tauflow.data import TableOptions, from_table
+from tauflow.experiments.report import page as pages
 from tauflow.experiments.report.answered import Answered
 from tauflow.experiments.report.own_table import understood, worst_ids
 from tauflow.experiments.report.page import write_comparison, write_run_report
@@ -138,3 +142,12 @@ def test_ids_that_were_told_right_are_not_among_the_worst():
     chances[:, 0] = 0.7
     (listing,) = worst_ids(Answered(chances, torch.ones(len(owners)).long(), owners), data)
     assert "on average over its rows" in listing.caption
+
+
+def test_a_memory_that_did_not_end_is_as_long_as_its_sequence(monkeypatch):
+    after, differences = (1, 50, 400), torch.ones(2, 3)
+    found = MemoryLength(None, None, -0.1, samples=50, after=after, differences=differences)
+    monkeypatch.setattr(pages, "memory_length", lambda *_, **__: found)
+    rnn = tauflow.SequenceModel(tauflow.GRU(1, 2), 1)
+    run = SimpleNamespace(model=rnn, data=SimpleNamespace(test=None))
+    assert pages._memory(run) == [("memory", "over 50 samples")]
