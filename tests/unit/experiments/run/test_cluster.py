@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -76,8 +77,28 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_pa
 def workers_of_this_process():
     import psutil  # which distributed needs
 
-    every = psutil.Process().children(recursive=True)
-    return [one.pid for one in every if "spawn_main" in " ".join(one.cmdline())]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(one.cmdline())
+        except psutil.NoSuchProcess:  # one that ends while it is looked at, or waits to be reaped
+            continue
+        if "spawn_main" in command:
+            found.append(one.pid)
+    return found
+
+
+def test_children_that_have_ended_are_not_taken_for_workers():
+    import subprocess
+    import sys
+
+    import psutil
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    while psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert ended.pid not in workers_of_this_process()
+    ended.wait()
 
 
 def test_a_time_limit_is_the_same_moment_elsewhere(tmp_path):
