@@ -69,7 +69,7 @@ def test_a_run_killed_at_random_moments_ends_as_one_left_in_peace(tmp_path):
         [sys.executable, str(program), str(tmp_path), "12", "1"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

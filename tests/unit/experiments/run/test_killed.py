@@ -82,10 +82,16 @@ def test_workers_end_with_the_command_that_started_them(tmp_path):
         time.sleep(0.05)
     command.send_signal(signal.SIGKILL)
     command.wait()
-    time.sleep(3.0)
-    sizes = [log.stat().st_size for log in sorted(tmp_path.glob("tiny/*/log.jsonl"))]
-    time.sleep(2.0)
-    assert [log.stat().st_size for log in sorted(tmp_path.glob("tiny/*/log.jsonl"))] == sizes
+    deadline = time.monotonic() + 60
+    before, now = None, sizes_of_logs(tmp_path)
+    while now != before:  # the workers train on
+        assert time.monotonic() < deadline
+        time.sleep(2.0)
+        before, now = now, sizes_of_logs(tmp_path)
+
+
+def sizes_of_logs(folder):
+    return [log.stat().st_size for log in sorted(folder.glob("tiny/*/log.jsonl"))]
 
 
 def wait_for(path):

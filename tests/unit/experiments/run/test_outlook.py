@@ -129,11 +129,12 @@ def test_bars_are_drawn_on_request(tmp_path, monkeypatch):
     outlook = Outlook([job], tmp_path, token="mine")
     write_log(job, tmp_path, [2.0])
     (job.directory(tmp_path) / MARKER).write_text("mine")
+    expected = ("all epochs", "1/10", "0 of 1 runs, about 18 s left", "gru, seed 0", "valid 0.5")
     with watch.watching(outlook, say=pytest.fail, wanted=True):
-        time.sleep(0.3)
-    text = terminal.getvalue()
-    for words in ("all epochs", "1/10", "0 of 1 runs, about 18 s left", "gru, seed 0", "valid 0.5"):
-        assert words in text
+        deadline = time.monotonic() + 20
+        while any(words not in terminal.getvalue() for words in expected):
+            assert time.monotonic() < deadline, terminal.getvalue()
+            time.sleep(0.01)
 
 
 def test_every_finished_run_says_how_much_is_left(tmp_path):
