@@ -117,9 +117,14 @@ METRICS: Registry[Score] = Registry(
             "classes",
             higher_is_better=True,
             whole=_of_two_classes("auroc", area_under_roc),
+            both_classes=True,
         ),
         "binary_auroc": Score(
-            "binary_auroc", "binary", higher_is_better=True, whole=_of_one_logit(area_under_roc)
+            "binary_auroc",
+            "binary",
+            higher_is_better=True,
+            whole=_of_one_logit(area_under_roc),
+            both_classes=True,
         ),
         "f1": Score(
             "f1", "classes", higher_is_better=True, whole=_of_two_classes("f1", _f1_of_logits)

@@ -36,6 +36,7 @@ class Score:
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
             targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
             floating-point ones of single outputs (N, 1).
+        both_classes: whether it means nothing where all targets are of one class, 0 or 1.
 
     Raises:
         ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
@@ -49,6 +50,7 @@ class Score:
     mean: Callable[[Tensor, Tensor], Tensor] | None = None
     counts: Callable[[Tensor, Tensor], Tensor] | None = None
     whole: Callable[[Tensor, Tensor], Tensor] | None = None
+    both_classes: bool = False
 
     def __post_init__(self) -> None:
         if (self.compare is None) == (self.whole is None):
@@ -143,21 +145,28 @@ class Score:
         Raises:
             DtypeError: targets have the wrong dtype.
             DataError: a target that counts is outside its range, not finite, or at a step that is
-                masked.
+                masked; or all are of one class, and the score needs both.
         """
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
         if self.target == "values" and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
         if self.target == "classes" and (y.is_floating_point() or y.dtype == torch.bool):
             raise DtypeError(f"{where} have dtype {y.dtype}, expected integer classes.")
+        sides: set[bool] = set()  # whether there are negatives, and positives
         for first, piece in batch.pieces():
             refuse_masked_targets(where, piece, first)
-            self._check_values(where, piece)
+            counting = _counting_targets(piece)
+            self._check_values(where, counting)
+            if self.both_classes and len(sides) < 2:
+                sides.update((counting > 0.5).unique().tolist())
+        if self.both_classes and len(sides) == 1:
+            (positive,) = sides
+            raise DataError(
+                f"{where} are all {'positive' if positive else 'negative'}, and it needs targets "
+                "of both classes. Split the data otherwise, or use another metric."
+            )
 
-    def _check_values(self, where: str, batch: SequenceBatch) -> None:
-        y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
-        # A target per sequence has no step axis for a mask to select from.
-        y = y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
+    def _check_values(self, where: str, y: Tensor) -> None:
         if self.target == "binary" and not bool(((y >= 0) & (y <= 1)).all()):
             raise DataError(f"{where} must lie between 0 and 1. Map the two classes to 0 and 1.")
         if self.target == "classes" and not bool((y >= 0).all()):
@@ -197,6 +206,13 @@ class Score:
                 f"{self.name}: y has dtype {batch.y.dtype}, predictions have {prediction.dtype}. "
                 "Convert the data, or the model, so that they agree."
             )
+
+
+def _counting_targets(batch: SequenceBatch) -> Tensor:
+    """Return the targets that count, as far as can be told without predictions."""
+    y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
+    # A target per sequence has no step axis for a mask to select from.
+    return y[valid] if valid is not None and y.shape[: valid.ndim] == valid.shape else y
 
 
 def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:

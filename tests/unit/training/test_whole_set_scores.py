@@ -8,7 +8,7 @@ from torch import nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, ShapeError
-from tauflow.training import METRICS, Score, evaluate
+from tauflow.training import METRICS, Recipe, Score, evaluate, train
 from tauflow.training.metrics import evaluate_all
 
 SKLEARN = {
@@ -85,7 +85,24 @@ def test_f1_without_positives_is_zero():
 def test_an_area_needs_both_classes(label, kind):
     data = SequenceBatch(torch.zeros(4, 1, 2), torch.full((4,), label))
     with pytest.raises(DataError, match=f"all 4 are {kind}"):
+        METRICS["auroc"](torch.zeros(4, 2), data)
+    with pytest.raises(DataError, match=f"^auroc: the targets of the evaluated data .* {kind}"):
         evaluate(Answer(), data, metric="auroc")
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_part_of_one_class_is_refused_before_training(part):
+    class Linear(torch.nn.Linear):
+        def forward(self, x, **_):
+            pytest.fail("training has begun")
+
+    y = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).unsqueeze(-1)
+    both = SequenceBatch(torch.zeros(2, 2, 1), y)
+    one = SequenceBatch(both.x, y, y_mask=y > 0)  # what does not count is no negative
+    parts = {"train": both, "valid": both, "test": both, part: one}
+    recipe = Recipe(epochs=1)
+    with pytest.raises(DataError, match=f"targets of the {part} data are all positive, and it"):
+        train(Linear(1, 1), **parts, loss="bce", metric="binary_auroc", recipe=recipe)
 
 
 def test_more_than_two_classes_are_refused():
