@@ -112,6 +112,12 @@ Log = Annotated[
 ]
 
 
+def from_file(ctx: typer.Context, option: str) -> bool:
+    """Whether a command has the value of an option from the file of settings."""
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
 def config_table(config: Path | None, name: str) -> dict[str, Any]:
     """Return a table of the file of settings, empty without one.
 

@@ -7,15 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from .own_table import takes_table
-from .recipe import Cluster, Config, Device, config_table, recipe_changes
+from .recipe import Cluster, Config, Device, config_table, from_file, recipe_changes
 
 
 @takes_table
 def tune(
+    ctx: typer.Context,
     task: Annotated[
         str | None, typer.Argument(help="A data set, a table of your own, or a stored folder.")
     ] = None,
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
+    hidden_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Neurons, or latent dimensions; by default sizes are tried."),
+    ] = None,
     trials: Annotated[int, typer.Option(min=1, help="In all, earlier calls included.")] = 20,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of a trial.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
@@ -56,6 +61,8 @@ def tune(
 
     varied = key_values(vary or [], option="--vary")
     # What is varied goes before a file's values; the command line must not say both.
+    if "model.hidden_size" in varied and from_file(ctx, "hidden_size"):
+        hidden_size = None
     filed = {k: v for k, v in config_table(config, "options").items() if f"model.{k}" not in varied}
     own = config_table(config, "recipe")
     said_of_recipe = recipe_changes(settings, epochs=epochs)
@@ -64,6 +71,7 @@ def tune(
         one_source(task, csv, said),
         model,
         trials=trials,
+        hidden_size=hidden_size,
         options={**filed, **key_values(option or [])},
         recipe=RECIPE.changed({**own, **said_of_recipe}),
         fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},

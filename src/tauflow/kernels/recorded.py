@@ -134,8 +134,9 @@ def _kept() -> torch.autograd.graph.saved_tensors_hooks:
     """Let autograd keep what it needs itself, whatever hooks there are.
 
     A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs anew.
+    What is kept is a tensor of its own: a result that held itself would never be given back.
     """
-    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)
 
 
 def is_worth_recording(call: KernelCall) -> bool:

@@ -189,6 +189,7 @@ class _Others:
         self._nodes: list[Node] = []
         self._made: dict[Any, Slot] = {}  # by memory and strides
         self._leaves: dict[Slot, str | int] = {}
+        self._fixed: dict[Slot, Tensor] = {}
         self._alive: list[Tensor] = []
         self._count = 0
         self._failed = False
@@ -216,23 +217,26 @@ class _Others:
         slot = self._made[id(tensor)] = self._made.get(id(tensor)) or self._next()
         if name is not None:
             self._leaves[slot] = name
-        elif not any(tensor is one for one in self.constants):
+        elif _key(tensor) in map(_key, self.constants):  # autograd reads another tensor on it
+            self._fixed[slot] = tensor
+        else:
             self._failed = True
         return slot
 
     def prelude(self, met: Sequence[Tensor]) -> Prelude | None:
         """Return how to make what a step met, if that can be told."""
         slots = tuple(map(self._slot, met))
-        constants = tuple(
-            (self._made[id(one)], one) for one in self.constants if id(one) in self._made
-        )
         nodes, needed = [], set(slots)
         for node in reversed(self._nodes):
             if needed & set(node.returns):
                 nodes.append(node)
                 needed.update(slots_in([*node.args, *(value for _, value in node.kwargs)]))
         leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
-        return None if self._failed else Prelude(tuple(nodes[::-1]), leaves, constants, slots)
+        return (
+            None
+            if self._failed
+            else Prelude(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
+        )
 
 
 def slots_in(values: Any) -> list[Slot]:

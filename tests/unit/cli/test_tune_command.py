@@ -46,6 +46,7 @@ def test_what_is_set_is_not_tried(call):
         (("--vary", "recipe.lr=[0.1]", "--set", "recipe.lr=0.2"), "recipe.lr"),
         (("--vary", "recipe.epochs=[1,2]"), "recipe.epochs"),
         (("--vary", 'model.init=["keras"]', "--option", "init=torch"), "model.init"),
+        ((*SIZE, "--hidden-size", "3"), "model.hidden_size"),
     ],
 )
 def test_what_is_set_is_not_varied(call, tmp_path, words, name):
@@ -68,6 +69,13 @@ def test_what_is_varied_goes_before_a_file(call, tmp_path):
     (tmp_path / "runs").rename(tmp_path / "before")
     shown = call(*WORDS, *SIZE, "--config", "my.toml").output  # which counts as given
     assert "recipe.lr" not in shown
+
+
+def test_a_size_that_is_given_is_not_tried(call, tmp_path):
+    assert "model.hidden_size" not in call(*WORDS, "--hidden-size", "3").output
+    (best,) = tmp_path.rglob("best.toml")
+    assert "hidden_size = 3\n" in best.read_text(encoding="utf-8")
+    assert "model.hidden_size = 2" in call(*WORDS, *SIZE, "--config", best).output
 
 
 def test_what_cannot_be_tried_is_one_line(call, tmp_path):

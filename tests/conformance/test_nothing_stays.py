@@ -1,0 +1,68 @@
+"""Every model, called over and over: no tensor of a call outlives it."""
+
+import gc
+
+import pytest
+import torch
+import variants
+import whole_models
+from torch import nn
+
+from tauflow.kernels import recorded
+from tauflow.tapes.graph import Watched
+
+B, T, D = 3, 12, 2
+
+
+def tensors() -> int:
+    """Return how many tensors there are that Python's collector knows and cannot free."""
+    gc.collect()
+    return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+
+
+def call(model: nn.Module, x: torch.Tensor) -> None:
+    """Learn from a batch, and look at it without learning; with padding, too."""
+    dt = torch.rand(B, T) + 0.1
+    padded = torch.arange(T) < torch.tensor([[T], [T - 1], [T - 4]])
+    for mask in (None, padded):
+        model(x, dt=dt, mask=mask)[0].square().mean().backward()
+        model.zero_grad()
+        with torch.no_grad():
+            model(x, dt=dt, mask=mask)
+
+
+def assert_nothing_stays(model: nn.Module, x: torch.Tensor) -> None:
+    for _ in range(2):
+        call(model, x)
+    before = tensors()
+    for _ in range(3):
+        call(model, x)
+    assert tensors() == before
+
+
+@pytest.mark.parametrize("name", variants.NAMES)
+def test_of_a_cell(name):
+    assert_nothing_stays(variants.model(name).float(), torch.randn(B, T, D))
+
+
+@pytest.mark.parametrize("name", whole_models.NAMES)
+def test_of_a_whole_model(name):
+    x = whole_models.sequences(name, B, T)[0]
+    assert_nothing_stays(whole_models.model(name).float(), x.float())
+
+
+@pytest.mark.parametrize("name", ["hippo-legs", "rnn-impute", "gru"])
+def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
+    watch = recorded.watch
+    calls = 0
+
+    def forgetful(*given: object) -> Watched:
+        nonlocal calls
+        calls += 1
+        return watch(*given)._replace(prelude=None)
+
+    monkeypatch.setattr(recorded, "watch", forgetful)
+    model = variants.model(name).float()
+    model.backend = "numba"
+    assert_nothing_stays(model, torch.randn(B, T, D))
+    assert calls > 8
