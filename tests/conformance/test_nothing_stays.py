@@ -1,6 +1,8 @@
 """Every model, called over and over: no tensor of a call outlives it."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -14,10 +16,17 @@ from tauflow.tapes.graph import Watched
 B, T, D = 3, 12, 2
 
 
-def tensors() -> int:
-    """Return how many tensors there are that Python's collector knows and cannot free."""
+@contextmanager
+def nothing_stays() -> Iterator[None]:
+    """Assert that all tensors made within are free again, as Python's collector sees it."""
     gc.collect()
-    return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+    gc.freeze()  # what there is already needs no second look
+    try:
+        yield
+        gc.collect()
+        assert sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects()) == 0
+    finally:
+        gc.unfreeze()
 
 
 def call(model: nn.Module, x: torch.Tensor) -> None:
@@ -34,10 +43,9 @@ def call(model: nn.Module, x: torch.Tensor) -> None:
 def assert_nothing_stays(model: nn.Module, x: torch.Tensor) -> None:
     for _ in range(2):
         call(model, x)
-    before = tensors()
-    for _ in range(3):
-        call(model, x)
-    assert tensors() == before
+    with nothing_stays():
+        for _ in range(3):
+            call(model, x)
 
 
 @pytest.mark.parametrize("name", variants.NAMES)

@@ -190,7 +190,7 @@ class _SavedBytes:
             self.known.add(storage.data_ptr())
             self.total += storage.nbytes()
             self.held.append(tensor.detach())
-        return tensor
+        return tensor.detach()  # itself, a result would hold itself
 
     def unpack(self, tensor: Tensor) -> Tensor:
         return tensor
