@@ -63,8 +63,7 @@ def print_table(
 def print_grid(grid: Grid) -> None:
     """Print ours beside published."""
     print_table(
-        table.HEADERS,
-        [table.cells(entry) for entry in table.lines(grid)],
+        *table.shown(table.lines(grid)),
         title=grid.experiment.title,
         caption=table.caption(grid),
         numbers=table.NUMBERS,

@@ -111,7 +111,7 @@ def grid_markdown(grid: Grid, below: Sequence[str] = ()) -> str:
     """Return the table in Markdown, with lines below it, caption, notes and environment."""
     experiment, entries = grid.experiment, table.lines(grid)
     lines = [f"# {experiment.title}", "", experiment.source, ""]
-    lines += markdown_table(table.HEADERS, map(table.cells, entries), table.NUMBERS)
+    lines += markdown_table(*table.shown(entries), table.NUMBERS)
     lines += [text for line in below for text in ("", line)]
     lines += ["", table.caption(grid), ""]
     notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
@@ -123,13 +123,15 @@ def _grid_page(grid: Grid, places: Places) -> Page:
     experiment = grid.experiment
     runs = [(row, found) for row in experiment.rows if (found := grid.of(row))]
     kinds = {True: "ours", False: "absent"}
+    entries = table.lines(grid)
+    headers, rows = table.shown(entries)
     return Page(
         title=experiment.title,
         source=experiment.source,
-        headers=table.HEADERS,
+        headers=headers,
         rows=[
-            PageRow(table.cells(entry), entry.note, kinds[bool(grid.of(row))])
-            for row, entry in zip(experiment.rows, table.lines(grid), strict=True)
+            PageRow(cells, entry.note, kinds[bool(grid.of(row))])
+            for row, entry, cells in zip(experiment.rows, entries, rows, strict=True)
         ],
         numbers=table.NUMBERS,
         caption=table.caption(grid),

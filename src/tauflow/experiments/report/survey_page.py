@@ -1,5 +1,6 @@
 """The report on all results: one Markdown file, and one HTML page with plots."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ HEADERS = (
     *("model", "published", "ours", "Δ / σ", "judgement"),
     *("seeds", "epochs", "time per epoch"),
 )
-TEXTS = (0, 4)
+TEXTS = (0, 4, 8)
 """Columns that hold words; the others hold numbers."""
 _FEWER = " †"
 _SEARCHING = " ‡"
@@ -93,6 +94,15 @@ def summary(one: TableSurvey) -> str:
     judged = [f"{one.count(word)} {word}" for word in JUDGEMENTS if one.count(word)]
     start = f"{len(one.measured)} of {len(one.entries)} rows measured"
     return f"{start}: {', '.join(judged)}" if judged else start
+
+
+def shown(entries: Sequence[RowSurvey]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and the cells of measured rows, what searches chose where there are any."""
+    chosen = [entry.line.settings for entry in entries]
+    if not any(chosen):
+        return HEADERS, [cells(entry) for entry in entries]
+    rows = [(*cells(e), text or "–") for e, text in zip(entries, chosen, strict=True)]
+    return (*HEADERS, table.SETTINGS), rows
 
 
 def cells(entry: RowSurvey) -> tuple[str, ...]:
@@ -189,10 +199,11 @@ def survey_markdown(found: Survey) -> str:
 
 
 def _markdown_table(one: TableSurvey) -> list[str]:
-    numbers = set(range(len(HEADERS))).difference(TEXTS)
+    headers, rows = shown(one.measured)
+    numbers = set(range(len(headers))).difference(TEXTS)
     lines = [f"## {one.experiment.name}: {one.experiment.title}", "", one.experiment.source, ""]
     lines += [f"{summary(one)}. {_caption(one)}", ""]
-    lines += markdown_table(HEADERS, map(cells, one.measured), numbers)
+    lines += markdown_table(headers, rows, numbers)
     for text in one.trivial:
         lines += ["", text]
     said = [f"- **{name}**: {text}" for name, text in remarks(one)]
@@ -219,7 +230,6 @@ def survey_page(found: Survey) -> str:
         "survey.html.j2",
         title=TITLE,
         legend=LEGEND,
-        headers=HEADERS,
         texts=TEXTS,
         tiles=facts(found),
         fronts=fronts(found),
@@ -233,12 +243,14 @@ def survey_page(found: Survey) -> str:
 def _section(one: TableSurvey) -> dict[str, Any]:
     """Return what the page shows of one table."""
     experiment = one.experiment
+    headers, rows = shown(one.measured)
     return {
         "name": experiment.name,
         "title": experiment.title,
         "source": experiment.source,
         "summary": summary(one),
-        "rows": [(entry, cells(entry)) for entry in one.measured],
+        "headers": headers,
+        "rows": list(zip(one.measured, rows, strict=True)),
         "unmeasured": unmeasured(one),
         "caption": _caption(one),
         "trivial": one.trivial,

@@ -58,8 +58,8 @@ class Line:
         verdict: ``"yes"`` or ``"no"`` against the row's acceptance bound, which it names; a dash
             without a bound, after fewer epochs than published, or before all settings of a search
             were tried.
-        note: the row's note, where the paper quotes it from, what a search chose, and what
-            diverged.
+        settings: what a search chose, and of how many; ``""`` without one.
+        note: the row's note, where the paper quotes it from, and what diverged.
     """
 
     model: str
@@ -69,6 +69,7 @@ class Line:
     epochs: str
     time: str
     verdict: str
+    settings: str
     note: str
 
 
@@ -79,6 +80,8 @@ LOOKS_AHEAD = (
 )
 NUMBERS = range(1, 6)
 """Columns that hold numbers."""
+SETTINGS = "settings"
+"""Heading of a column for what searches chose."""
 
 
 def summarise(values: Sequence[float], ddof: int) -> tuple[float, float | None]:
@@ -185,20 +188,16 @@ def unit(metric: str) -> str:
 def line(grid: Grid, row: Row) -> Line:
     """Return one row of the table."""
     published = row.published
-    ours, setting = summary(grid, row), grid.setting(row)
-    tried, wanted = grid.tried(row), len(row.search)
+    ours = summary(grid, row)
     notes = [f"quoted from {published.quoted}"] if published.quoted else []
     if published.parameters is not None and row.metric:
         notes += [f"{published.parameters:,} parameters published"]
-    if setting is not None:
-        count = f"{wanted}" if tried == wanted else f"{tried} of {wanted}"
-        notes += [f"best of {count} settings: {setting.label}"]
     notes += [text for text in (row.note, row.untrained) if text]
     notes += [f"not judged by the published number: {row.unlike}"] if row.unlike else []
     theirs = show_published(published, row.metric)
     if ours is None:
         missing = "not run" if row.status == READY else row.status
-        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, _joined(notes))
+        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "", _joined(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
     if ours.diverged:
@@ -216,9 +215,19 @@ def line(grid: Grid, row: Row) -> Line:
         + " (fewer)" * few
         + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
         time=duration(ours.seconds),
-        verdict=_NONE if few or tried < wanted else _verdict(row, ours.mean),
+        verdict=_NONE if few or grid.tried(row) < len(row.search) else _verdict(row, ours.mean),
+        settings=_chosen(grid, row),
         note=_joined(notes),
     )
+
+
+def _chosen(grid: Grid, row: Row) -> str:
+    """Return the settings of a row that had a choice of them."""
+    setting, tried, wanted = grid.setting(row), grid.tried(row), len(row.search)
+    if setting is None:
+        return ""
+    how = f"best of {wanted}" if tried == wanted else f"{tried} of {wanted} tried"
+    return f"{setting.label} ({how})"
 
 
 def _joined(notes: Sequence[str]) -> str:
@@ -253,9 +262,17 @@ def lines(grid: Grid) -> list[Line]:
     return [line(grid, row) for row in grid.experiment.rows]
 
 
-def cells(entry: Line) -> tuple[str, ...]:
-    """Return a line's cells in the order of :data:`HEADERS`."""
-    return astuple(entry)[: len(HEADERS)]
+def shown(entries: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings of columns and the cells of lines, what searches chose where there are any.
+
+    That column is the last but one: the last one has the verdicts.
+    """
+    rows = [astuple(entry)[: len(HEADERS)] for entry in entries]
+    if not any(entry.settings for entry in entries):
+        return HEADERS, rows
+    chosen = [entry.settings or _NONE for entry in entries]
+    wider = [(*row[:-1], text, row[-1]) for row, text in zip(rows, chosen, strict=True)]
+    return (*HEADERS[:-1], SETTINGS, HEADERS[-1]), wider
 
 
 def _measured(grid: Grid) -> str:

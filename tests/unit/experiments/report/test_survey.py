@@ -217,13 +217,15 @@ def test_a_search_shows_its_best_setting_and_how_far_it_is(folder, surveyed):
     assert [record.test for record in entry.records] == [0.5, 0.6]
     assert (entry.settings, entry.epochs) == ((2, 3), (1, 2))
     page = survey_markdown(found)
-    assert "- GRU: best of 2 of 3 settings: lr 0.2" in page
+    assert "| settings |" in page
+    assert "| lr 0.2 (2 of 3 tried) |" in page
     assert "| 0.550 ± 0.071 ‡ |" in page
     assert found.tables[0].others == 0
     add(folder, test=0.8, epochs=1, experiment=searching, setting=row.search[2])
     found = surveyed(text)
     assert not entries_of(found)["gru"].few_settings
-    assert "- GRU: best of 3 settings: lr 0.2" in survey_markdown(found)
+    assert "| lr 0.2 (best of 3) |" in survey_markdown(found)
+    assert '<td class="">lr 0.2 (best of 3)</td>' in survey_page(found)
     assert "0.071 |" in survey_markdown(found)
 
 

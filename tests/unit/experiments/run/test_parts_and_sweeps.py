@@ -206,9 +206,11 @@ def test_a_search_keeps_the_best_setting_and_repeats_it(tmp_path):
     before = (tmp_path / "results" / "tiny.jsonl").read_text()
     reproduce(experiment, progress=False, **places)
     assert (tmp_path / "results" / "tiny.jsonl").read_text() == before
-    assert f"best of 2 settings: {best.label}" in grid_markdown(grid)
+    assert f"| {best.label} (best of 2) |" in grid_markdown(grid)
     _, page = write_grid_reports(grid, Places(places["results_dir"], places["runs_dir"]))
-    assert "Learning curves" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "Learning curves" in text
+    assert f">{best.label} (best of 2)</td>" in text
 
 
 def test_a_search_on_other_data_repeats_the_best_setting_with_every_seed(tmp_path):
