@@ -11,11 +11,11 @@ from mutate import mutate_bytes, mutate_tree
 from survive import seeds, survives
 
 from tauflow.errors import DataError, TauflowError
+from tauflow.experiments.report import table
 from tauflow.experiments.report.page import grid_markdown, run_page
 from tauflow.experiments.report.pictures import Curves, learning_curves
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_page import survey_markdown
-from tauflow.experiments.report.table import cells, lines
 from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
 from tauflow.experiments.run.results import DONE, RunRecord, describe
@@ -84,14 +84,14 @@ def trees():
 def shown(folder):
     """Read a results file and make of it what commands print."""
     grid = collect(experiment(), epochs=3, results_dir=folder)
-    return [cells(line) for line in lines(grid)], grid_markdown(grid)
+    return table.shown(table.lines(grid))[1], grid_markdown(grid)
 
 
 def test_what_is_damaged_is_shown_when_whole(tmp_path):
     path = tmp_path / f"{_NAME}.jsonl"
     path.write_text("".join(record.to_json() + "\n" for record in records()))
-    table, markdown = shown(tmp_path)
-    assert any("0.170 ± 0.000 (2)" in cell or "17.00" in cell for row in table for cell in row)
+    rows, markdown = shown(tmp_path)
+    assert any("0.170 ± 0.000 (2)" in cell or "17.00" in cell for row in rows for cell in row)
     assert "Measured with tauflow 0" in markdown
     page = run_page(records()[0], title="", source="", baselines=(), pictures=())
     assert page.rows

@@ -10,7 +10,7 @@ from survive import seeds, survives
 
 from tauflow.errors import TauflowError
 from tauflow.experiments import list_experiments, load_experiment
-from tauflow.experiments.report.table import caption, cells, lines
+from tauflow.experiments.report.table import caption, lines, shown
 from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
 from tauflow.experiments.spec.load import tomllib
@@ -29,9 +29,8 @@ def texts():
 def used(experiment, folder):
     """Do with an experiment what needs no training."""
     grid = collect(experiment, results_dir=folder)
-    shown = [cells(line) for line in lines(grid)]
     jobs = [job_of(experiment, row, 0).hash for row in experiment.rows if row.model is not None]
-    return shown, caption(grid), jobs
+    return shown(lines(grid)), caption(grid), jobs
 
 
 @pytest.mark.parametrize("part", PARTS)
