@@ -226,17 +226,15 @@ class _Others:
     def prelude(self, met: Sequence[Tensor]) -> Prelude | None:
         """Return how to make what a step met, if that can be told."""
         slots = tuple(map(self._slot, met))
+        if self._failed:
+            return None
         nodes, needed = [], set(slots)
         for node in reversed(self._nodes):
             if needed & set(node.returns):
                 nodes.append(node)
                 needed.update(slots_in([*node.args, *(value for _, value in node.kwargs)]))
         leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
-        return (
-            None
-            if self._failed
-            else Prelude(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
-        )
+        return Prelude(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
 
 
 def slots_in(values: Any) -> list[Slot]:
