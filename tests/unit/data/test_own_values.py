@@ -302,6 +302,35 @@ def test_text_classes_stay_as_they_are_written(kind, codes):
     assert set(answers) <= set(codes)
 
 
+@pytest.mark.parametrize("task", [None, "classification"])
+@pytest.mark.parametrize("plain", [True, False], ids=["pandas", "strict"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_leading_zero_makes_a_class_of_its_own_in_a_file(tmp_path, task, plain, gaps):
+    codes = ("01", "1", "2")
+    columns = visits()
+    level = [codes[(row // 3) % 3] for row in range(36)]
+    columns["level"] = [code if row % 3 == 0 or not gaps else "" for row, code in enumerate(level)]
+    if not plain:  # what pandas does not read: a cell of two lines
+        columns["remark"] = ["two\nlines", *["one"] * 35]
+    path = write(tmp_path / "t.csv", columns)
+    said = {"target": "level", "features": ["a"], **COLUMNS}
+    data = read_csv(path, task=task, **said)
+    assert data.table.outputs == codes
+    assert data.table.kind == TEXTS
+    found = {name: codes[int(one.y.flatten()[0])] for name, (_, one, _) in by_id(data).items()}
+    assert found == {f"p{number:02d}": codes[number % 3] for number in range(12)}
+
+
+def test_leading_zeros_of_many_numbers_and_of_a_regression_are_written_so(tmp_path):
+    said = {"features": ["a"], **COLUMNS}
+    many = write(tmp_path / "many.csv", visits(y=[f"{row:02d}" for row in range(36)]))
+    data = read_csv(many, target="y", **said)
+    assert data.card.task == "regress"
+    few = write(tmp_path / "few.csv", visits(y=[f"{row % 3:02d}" for row in range(36)]))
+    data = read_csv(few, target="y", task="regression", scale=False, **said)
+    assert data.train.y[data.train.y_mask].unique().tolist() == [0.0, 1.0, 2.0]
+
+
 def test_large_targets_come_back_whole():
     y = [2e8 + row for row in range(36)]
     data = from_table(visits(y=y), target="y", features=["a"], **COLUMNS)

@@ -24,7 +24,11 @@ _MARK = b"\xef\xbb\xbf"  # with which UTF-8 may begin
 
 
 def read_sheet(
-    path: Path, delimiter: str = ",", names: Collection[str | None] = (), decimal: str = "."
+    path: Path,
+    delimiter: str = ",",
+    names: Collection[str | None] = (),
+    labels: Collection[str] = (),
+    decimal: str = ".",
 ) -> Sheet:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
@@ -38,6 +42,8 @@ def read_sheet(
         path: of the file.
         delimiter: a character; ``"tab"`` or a backslash and a t, as typed in a shell, is a tab.
         names: columns whose cells are names, such as ids: they are text in any case.
+        labels: columns whose cells may be names, such as targets: they are text, too, if they hold
+            few different whole numbers, so that 01 and 1 can be told apart.
         decimal: sign before the decimals of numbers; numbers with another one are text.
 
     Raises:
@@ -62,9 +68,10 @@ def read_sheet(
         if rows is not None and any(header):
             _check_header(path, header, delimiter)
             text = [place for place, name in enumerate(header) if name in names]
+            maybe = [place for place, name in enumerate(header) if name in labels]
             stream.seek(start)
             signs = (delimiter, decimal)
-            columns = typed_columns(pandas, stream, len(header), signs, text, len(rows))
+            columns = typed_columns(pandas, stream, len(header), signs, text, maybe, len(rows))
             if columns is not None:
                 rows += number
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .coded import Coded, Column
-from .sheet import EXACT, MISSING_WORDS, Indices
+from .sheet import EXACT, FEW, MISSING_WORDS, Indices
 
 _USUAL_DELIMITERS = ",;\t|: "
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
@@ -118,6 +118,7 @@ def typed_columns(
     width: int,
     signs: tuple[str, str],
     text: Collection[int],
+    labels: Collection[int],
     rows: int,
 ) -> list[Column] | None:
     """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
@@ -128,6 +129,7 @@ def typed_columns(
         width: how many columns there are.
         signs: between cells, and before decimals.
         text: columns to be read as text in any case.
+        labels: columns to be read as text if they hold few different whole numbers.
         rows: how many there are.
     """
     start, text = stream.tell(), set(text)
@@ -138,6 +140,7 @@ def typed_columns(
         except (ValueError, OverflowError):
             return None
         uncertain = {place for place, column in enumerate(found) if column is None}
+        uncertain |= {place for place in labels if _has_few_whole(found[place])}
         if not uncertain:
             break
         if uncertain <= text:
@@ -238,6 +241,14 @@ class _Growing:
         if not self.certain or self.values is None:
             return None
         return self.values if self.places is None else Coded(list(self.places), self.values)
+
+
+def _has_few_whole(cells: Column | None) -> bool:
+    """Whether cells were read as whole numbers, few of which differ; some may be missing."""
+    if cells is None or isinstance(cells, Coded):
+        return False
+    different = np.unique(cells[~np.isnan(cells)])
+    return len(different) <= FEW and bool((different % 1 == 0).all())
 
 
 def _is_exact(numbers: NDArray[Any]) -> bool:

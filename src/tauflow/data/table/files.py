@@ -10,7 +10,7 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.extras import require
 
 from .csv_file import check_there, read_sheet
-from .options import COMMA, TableOptions
+from .options import CLASSIFICATION, COMMA, TableOptions
 from .sheet import Sheet, sheet_of
 from .tidy import tidied
 
@@ -59,11 +59,20 @@ def read_table(
     if not is_csv and (delimiter or options.delimiter) != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
     if is_csv:
-        names = (options.id, options.group, *(options.long or ())[:1])
-        sheet = read_sheet(Path(table), delimiter or options.delimiter, names, options.decimal)
+        sheet = _read_csv(Path(table), delimiter or options.delimiter, options)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
     return tidied(replace(sheet, learning=learning), options, variables)
+
+
+def _read_csv(path: Path, delimiter: str, options: TableOptions) -> Sheet:
+    names = [options.id, options.group, *(options.long or ())[:1]]
+    labels: tuple[str, ...] = ()
+    if options.task == CLASSIFICATION:
+        names += options.targets
+    elif options.task is None and not options.is_forecast:
+        labels = options.targets
+    return read_sheet(path, delimiter, names, labels, options.decimal)
 
 
 def _read_parquet(path: Path) -> Sheet:

@@ -23,6 +23,8 @@ TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0
 EXACT = 2**53
 """Whole numbers beyond it are not all numbers of double precision."""
 _LARGEST = float(np.finfo(np.float32).max)
+FEW = 20
+"""Whole numbers with at most so many values are classes, unless the task is given."""
 SHOWN = 40
 """How many characters of a cell a message shows."""
 

@@ -1,5 +1,7 @@
 """What is to be predicted from the rows of a table, and which rows it is predicted from."""
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,10 +24,9 @@ from .options import (
     WHOLE,
     TableOptions,
 )
-from .sheet import Bools, Floats, Indices, Sheet, exact_number, truth
+from .sheet import FEW, Bools, Floats, Indices, Sheet, exact_number, truth
 
-FEW = 20
-"""Whole numbers with at most so many values are classes, unless the task is given."""
+_PADDED = re.compile(r"[+-]?0\d+")
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
         return REGRESSION, "several targets"
     if task is not None:
         return task, "as asked for"
-    kind, count = _kind(sheet, names[0])
+    kind, count = _kind(sheet, names[0], most=FEW)
     if names[0] in sheet.categorical:
         return CLASSIFICATION, f"{names[0]!r} is categorical, with {count} categories"
     few = kind == WHOLE and count <= FEW
@@ -198,10 +199,16 @@ def _whole_ids(where: str, target: Target) -> Target:
     return target
 
 
-def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
+def _kind(sheet: Sheet, column: str, *, most: float = math.inf) -> tuple[str, int]:
     """Return what a column holds, and how many different values.
 
-    Text that reads as numbers or truth values is text, but for that of a file of nothing else.
+    Text that reads as numbers or truth values is text, but for that of a file of nothing else. Even
+    there 01 is text: as a number it would be the same class as 1, and be called so in answers.
+
+    Args:
+        sheet: the table.
+        column: its name.
+        most: with more different numbers, 01 is one of them.
     """
     sheet.refuse_moments(column)
     different = set(different_in(sheet.columns[column][~sheet.missing(column)]))
@@ -218,6 +225,8 @@ def _kind(sheet: Sheet, column: str) -> tuple[str, int]:
     if None in numbers:
         return TEXTS, len(different)
     whole = all(isinstance(number, int) for number in numbers)
+    if whole and len(numbers) <= most and any(map(_PADDED.fullmatch, map(str, different))):
+        return TEXTS, len(different)
     return WHOLE if whole else NUMBERS, len(numbers)
 
 
