@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tauflow.errors import ArgumentError, DataNotFoundError, ExportError
 from tauflow.extras import require
@@ -24,7 +25,7 @@ from .facts import facts_of
 from .labels import Labels, names_of
 from .onnx_files import OPSET, Written, axes_of, made
 from .onnx_graph import onnx_graph, onnx_runner, require_all
-from .parity import Parity, by_model, check_parity, random_inputs
+from .parity import TOLERANCES, Parity, by_model, check_parity, random_inputs
 from .program import ExportedStep, Model, export_step
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
@@ -44,6 +45,7 @@ _TAKEN |= {"auto", "break", "case", "char", "const", "continue", "default", "do"
 _TAKEN |= {"float", "for", "goto", "if", "int", "long", "short", "static", "struct", "switch"}
 _TAKEN |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
 _CHECKED = 1000
+_ROUNDINGS, _LOOSEST = 2.0, 1e-3
 
 
 def to_c(
@@ -55,7 +57,7 @@ def to_c(
     gap: float | None = None,
     labels: Labels | None = None,
     scaled: bool = False,
-    tolerance: float = 1e-5,
+    tolerance: float | None = None,
 ) -> Written:
     """Write one step of a model as C99 that allocates nothing and needs only ``math.h``.
 
@@ -77,7 +79,9 @@ def to_c(
         labels: units, names and scales.
         scaled: whether the code takes and gives numbers in the units before scaling, NaN where one
             is missing; ``labels`` then has the scales.
-        tolerance: largest difference from the model.
+        tolerance: largest difference from the model; by default 1e-5. Roundings add up in a network
+            that does not forget: where single precision takes the model itself further from
+            double precision, twice as far, up to 1e-3.
 
     Raises:
         MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
@@ -95,7 +99,7 @@ def to_c(
             f"{name!r}."
         )
     labels = labels or Labels()
-    options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True}
+    options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True, "folded": True}
     step = made(ExportedStep, model, labels=labels, scaled=scaled, **options)
     assert isinstance(step, ExportedStep)
     if step.like.dtype is not torch.float32:
@@ -110,7 +114,11 @@ def to_c(
         step, onnx_runner(graph, {}, extra="c"), sizes=(1, 40), tolerance=tolerance
     )
     facts = {**facts_of(step, labels, scaled=scaled), "form": "c", "name": name}
+    given, y = _checked(step)
+    if tolerance is None:
+        tolerance = _tolerance(step, given, y)
     files = c_sources(step, graph, facts, name=name, labels=labels, tolerance=tolerance)
+    files["test_vector.csv"] = _test_vector(given, y)
     if (compiler := compiler_found()) is not None:
         parity = _compiled_parity(files, name, compiler, tolerance)
     facts["parity"] = parity.worst
@@ -173,7 +181,6 @@ def c_sources(
         f"{name}.h": templates.HEADER.substitute(words),
         "main.c": templates.MAIN.substitute(words),
         "Makefile": templates.MAKEFILE.substitute(words),
-        "test_vector.csv": test_vector(step),
     }
 
 
@@ -201,13 +208,29 @@ def generated(graph: Any, name: str) -> str:
     return re.sub(r"\bweight(\d+)_", rf"{name}_weight\1_", source)
 
 
-def test_vector(step: ExportedStep) -> str:
-    """Return irregular samples and what the model says to them, as CSV."""
+def _checked(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:
+    """Return irregular samples by name, and what the model says to them, (1, T, O)."""
     given = random_inputs(step, (1, _CHECKED), seed=1)
+    return given, _outputs(step, given)
+
+
+def _outputs(step: ExportedStep, given: dict[str, Tensor], *, wide: bool = False) -> Tensor:
     body = step.body
     was, body.return_sequences = body.return_sequences, True
-    y, _ = by_model(step, given)
+    y, _ = by_model(step, given, wide=wide)
     body.return_sequences = was
+    return y
+
+
+def _tolerance(step: ExportedStep, given: dict[str, Tensor], y: Tensor) -> float:
+    """Return how far code may be from a model that says y: see :func:`to_c`."""
+    exact = _outputs(step, given, wide=True)
+    rounding = float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
+    return max(TOLERANCES[y.dtype], min(_ROUNDINGS * rounding, _LOOSEST))
+
+
+def _test_vector(given: dict[str, Tensor], y: Tensor) -> str:
+    """Return samples and what the model says to them as CSV."""
     columns = [given["x"][0]]
     columns += [given["dt"][0].unsqueeze(1)] if "dt" in given else []
     columns += [given["observed"][0]] if "observed" in given else []
@@ -245,7 +268,7 @@ def _compiled_parity(
     worst = float(found[1]) if found else math.nan
     if ran.returncode or not worst <= tolerance:
         raise ExportError(
-            f"the compiled code differs from the model by {worst:.1e}, more than {tolerance:g}. "
+            f"the compiled code differs from the model by {worst:.1e}, more than {tolerance:.2g}. "
             f"{ran.stderr.strip()}"
         )
     return Parity(worst, tolerance, 1, _CHECKED)

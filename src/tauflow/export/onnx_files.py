@@ -107,6 +107,7 @@ def to_onnx(
         scaled=scaled,
         observed=observed,
         gap=gap,
+        folded=True,
     )
     if isinstance(exported, ExportedSequence):
         traced = export_sequence(exported, mask=mask)

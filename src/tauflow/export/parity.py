@@ -1,5 +1,6 @@
 """Whether what left Python computes what the model does, on random irregular sequences."""
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Parity:
         return (
             f"at most {self.worst:.1e} from the model over {self.sequences} irregular "
             f"sequence{'s' * (self.sequences > 1)} of {self.steps} "
-            f"step{'s' * (self.steps > 1)} (tolerance {self.tolerance:g})"
+            f"step{'s' * (self.steps > 1)} (tolerance {self.tolerance:.2g})"
         )
 
 
@@ -136,14 +137,18 @@ def start_of(exported: Exported, given: Given) -> Tensor:
 
 
 @torch.no_grad()
-def by_model(exported: Exported, given: Given) -> tuple[Tensor, Tensor]:
-    """Return what the model itself makes of the inputs."""
+def by_model(exported: Exported, given: Given, *, wide: bool = False) -> tuple[Tensor, Tensor]:
+    """Return what the model itself, in double precision if ``wide``, makes of the inputs."""
+    model = exported.model
+    if wide:
+        model = copy.deepcopy(model).double()
+        given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     x = given["x"]
     if exported.scaled:
         x = (x - exported.get_buffer("scaling_0")) / exported.get_buffer("scaling_1")
         x = x.nan_to_num(nan=0.0)
     names = {"dt": given.get("dt", exported.gap), **_marks(given)}
-    y, h = exported.model(x, given["h_in"], **names)
+    y, h = model(x, given["h_in"], **names)
     if exported.scaled and hasattr(exported, "scaling_2"):
         y = y * exported.get_buffer("scaling_3") + exported.get_buffer("scaling_2")
     return y, h

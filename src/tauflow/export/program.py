@@ -17,7 +17,7 @@ from tauflow.sequence.gaps import gaps_reversed
 from tauflow.sequence.reparametrised import recompute_parameters
 from tauflow.solvers import GapSolver
 
-from .scan import ScannedCell
+from .scan import ScannedCell, SteppedCell
 from .sparse import thinned
 
 Model = SequenceModule | SequenceModel
@@ -125,6 +125,7 @@ class Exported(nn.Module):
         gap: a gap that is always the same, and then no input; ``None`` takes ``dt``.
         scaling: mean and scale of the inputs, then of the outputs, for a graph that takes and gives
             numbers as they were before scaling, and NaN where an input is missing.
+        folded: whether what only parameters enter is computed now, and constant from then on.
 
     Raises:
         ExportError: the model cannot leave Python, and why.
@@ -138,8 +139,10 @@ class Exported(nn.Module):
         observed: bool | None = None,
         gap: float | None = None,
         scaling: Sequence[Tensor] = (),
+        folded: bool = False,
     ) -> None:
         super().__init__()
+        self.folded = folded
         cell = body_of(model).cell
         if observed and not cell.uses_observed:
             raise no_missing_features("export", cell)
@@ -236,7 +239,7 @@ class ExportedSequence(Exported):
         super().__init__(model, **options)
         first = self.body.num_directions
         self.scanned = nn.ModuleList(
-            ScannedCell(cell, observed=self.observed and index < first)
+            ScannedCell(cell, observed=self.observed and index < first, folded=self.folded)
             for index, cell in enumerate(self.cells)
         )
 
@@ -310,9 +313,17 @@ class ExportedStep(Exported):
 
     def __init__(self, model: Model, *, thin: bool = False, **options: Any) -> None:
         super().__init__(model, **options)
-        self.steps = nn.ModuleList(self.cells)
+        steps: list[nn.Module] = [*self.cells]
         if thin:  # of a copy, as the model stays what all is held against
-            self.steps = nn.ModuleList(thinned(cell) for cell in copy.deepcopy(self.cells))
+            steps = [thinned(cell) for cell in copy.deepcopy(self.cells)]
+        if self.folded:
+            steps = [
+                SteppedCell(cell, observed=self.observed and not index, folded=True)
+                if isinstance(cell, AbstractCell)
+                else cell
+                for index, cell in enumerate(steps)
+            ]
+        self.steps = nn.ModuleList(steps)
         if self.body.bidirectional:
             raise ExportError(
                 "a bidirectional model needs the whole sequence before its first output. Export "

@@ -61,19 +61,17 @@ class _Step(nn.Module):
         return after
 
 
-class ScannedCell(nn.Module):
+class TracedCell(nn.Module):
     """A cell's step traced once, in two graphs: of what no step changes, and of the rest.
-
-    Tracing the flat graph again inside a loop takes a fifth of the time that the cell's own step
-    takes, and what only parameters enter, such as the conductances of all synapses, is computed
-    once and not at every step.
 
     Args:
         cell: the cell; its parameters stay where they are.
         observed: whether its step gets the mask of measured features.
+        folded: whether what only parameters enter, such as the exponential of a matrix of them, is
+            computed now, and constant from then on.
     """
 
-    def __init__(self, cell: AbstractCell, *, observed: bool) -> None:
+    def __init__(self, cell: AbstractCell, *, observed: bool, folded: bool) -> None:
         super().__init__()
         like = next((p for p in cell.parameters() if p.is_floating_point()), torch.empty(0))
         B = 3  # not a size that tracers specialise on, and unlike most sizes of cells
@@ -92,6 +90,47 @@ class ScannedCell(nn.Module):
             self._sources[name] = f"_{name}"
             self.register_buffer(f"_{name}", traced.constants[target], persistent=False)
         self._fixed, self._step = _split(traced.graph, set(signature.user_inputs))
+        self._folded = 0
+        if folded:
+            with torch.no_grad():
+                values = self.fixed()
+            self._folded = len(values)
+            for index, value in enumerate(values):
+                self.register_buffer(f"folded_{index}", value, persistent=False)
+
+    def fixed(self) -> tuple[Tensor, ...]:
+        """Return what only parameters enter."""
+        if self._folded:
+            return tuple(self.get_buffer(f"folded_{index}") for index in range(self._folded))
+        values: tuple[Tensor, ...] = self._fixed(*map(self._find, self._sources.values()))
+        return values
+
+    def _find(self, target: str) -> Tensor:
+        owner, _, name = target.rpartition(".")
+        tensor: Tensor = getattr(self.get_submodule(owner), name)
+        return tensor
+
+
+class SteppedCell(TracedCell):
+    """A cell, taken one step at a time."""
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor, *observed: Tensor) -> Tensor:
+        """Return the state after one step."""
+        after: Tensor = self._step(x, h, dt, *observed, *self.fixed())
+        return after
+
+    def readout(self, h: Tensor) -> Tensor:
+        """Return what the cell emits in a state."""
+        return self.cell.readout(h)
+
+
+class ScannedCell(TracedCell):
+    """A cell, taken over sequences of any length.
+
+    Tracing the flat graph again inside a loop takes a fifth of the time that the cell's own step
+    takes, and what only parameters enter, such as the conductances of all synapses, is computed
+    once and not at every step.
+    """
 
     def forward(
         self,
@@ -102,18 +141,13 @@ class ScannedCell(nn.Module):
         observed: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the states after every step, (B, T, S), and the last one, for gaps (B, T, 1)."""
-        fixed = self._fixed(*(self._find(target) for target in self._sources.values()))
+        fixed = self.fixed()
 
         def step(h: Tensor, x: Tensor, dt: Tensor, *observed: Tensor) -> Any:
             return self._step(x, h, dt, *observed, *fixed)
 
         seen = () if observed is None else (observed,)
         return scan_steps(step, h, (x, dt, *seen), mask)
-
-    def _find(self, target: str) -> Tensor:
-        owner, _, name = target.rpartition(".")
-        tensor: Tensor = getattr(self.get_submodule(owner), name)
-        return tensor
 
 
 def _split(graph: fx.Graph, inputs: set[Any]) -> tuple[fx.GraphModule, fx.GraphModule]:

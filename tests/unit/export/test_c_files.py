@@ -217,3 +217,16 @@ def test_what_cannot_be_c_is_refused_with_the_reason(tmp_path):
     with pytest.raises(ExportError, match="not finite"):
         to_c(broken, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_that_does_not_forget_may_differ_by_its_own_roundings(tmp_path):
+    torch.manual_seed(0)
+    rotation = tauflow.ExpRNN(2, 4).eval()
+    parity = to_c(rotation, tmp_path / "rotation").parity
+    assert 1e-5 < parity.worst <= parity.tolerance <= 1e-3
+    built = build(tmp_path / "rotation", "main.c", "model.c")
+    with (tmp_path / "rotation" / "test_vector.csv").open() as vector:
+        assert subprocess.run([built, "--check"], stdin=vector, check=False).returncode == 0
+    with pytest.raises(ExportError, match="more than 1e-05"):
+        to_c(rotation, tmp_path / "strict", tolerance=1e-5)
+    assert to_c(tauflow.Elman(2, 4).eval(), tmp_path / "elman").parity.tolerance == 1e-5

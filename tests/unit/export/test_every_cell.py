@@ -9,9 +9,7 @@ import pytest
 import torch
 
 import tauflow
-from tauflow.cells import ExpRNNCell
 from tauflow.cells.catalog import MODELS
-from tauflow.errors import ExportError
 from tauflow.export import to_c
 from tauflow.export.onnx_files import OPSET, axes_of
 from tauflow.export.onnx_graph import onnx_graph, onnx_runner
@@ -21,10 +19,6 @@ from tauflow.export.program import ExportedSequence, ExportedStep, export_sequen
 FEW = ("gru-d", "ode-lstm")
 OTHER_SIZES = (4, 11)
 """Sequences and steps, other than those that programs are traced with."""
-
-
-NO_ONNX = {ExpRNNCell: "the exponential of a matrix has no operator in ONNX"}
-"""Cells that are no ONNX graphs, nor C, and why."""
 
 
 def pytest_generate_tests(metafunc):
@@ -52,15 +46,11 @@ def step(request):
     return exported, export_step(exported)
 
 
-def as_onnx(exported, traced):
-    """Return the graph of a cell, or leave the test where there is none, and just there."""
-    reason = NO_ONNX.get(type(exported.body.cell))
-    options = {"opset": OPSET, "names": {}, "axes": axes_of(exported)}
-    if reason is None:
-        return onnx_graph(traced, **options)
-    with pytest.raises(ExportError, match="cannot be an ONNX graph"):
-        onnx_graph(traced, **options)
-    pytest.skip(reason)
+def as_onnx(exported, exporter):
+    """Return a model in the form in which ONNX files have it, and the graph of it."""
+    exported = type(exported)(exported.model, folded=True)
+    axes = axes_of(exported)
+    return exported, onnx_graph(exporter(exported), opset=OPSET, names={}, axes=axes)
 
 
 def test_sequences(sequence):
@@ -76,19 +66,17 @@ def test_steps(step):
 
 
 def test_sequences_as_onnx(sequence):
-    graph = as_onnx(*sequence)
+    exported, graph = as_onnx(sequence[0], export_sequence)
     assert [node.op_type for node in graph.graph.node].count("Scan") == 1
-    check_parity(sequence[0], onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
+    check_parity(exported, onnx_runner(graph, {}), sizes=OTHER_SIZES, mask=True)
 
 
 def test_steps_as_onnx(step):
-    check_parity(step[0], onnx_runner(as_onnx(*step), {}), sizes=OTHER_SIZES)
+    exported, graph = as_onnx(step[0], export_step)
+    check_parity(exported, onnx_runner(graph, {}), sizes=OTHER_SIZES)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_c(c, tmp_path):
-    if type(model(c).cell) in NO_ONNX:
-        with pytest.raises(ExportError, match="cannot be an ONNX graph"):
-            to_c(model(c), tmp_path / "c")
-        return
-    assert to_c(model(c), tmp_path / "c").parity.worst <= 1e-5
+    parity = to_c(model(c), tmp_path / "c").parity
+    assert parity.worst <= (1e-4 if c == "exprnn" else 1e-5)  # which never forgets a rounding

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tauflow
+from tauflow.cells import ElmanCell
 from tauflow.errors import (
     ArgumentError,
     DataNotFoundError,
@@ -74,9 +75,35 @@ def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
     torch.testing.assert_close((y, last), model(**given), rtol=1e-5, atol=1e-5)
 
 
-def test_what_has_no_operator_is_named(tmp_path):
+class Bessel(ElmanCell):
+    """A cell with a function of its state for which ONNX has no operator."""
+
+    def step(self, x, h, dt):
+        return torch.special.i0e(super().step(x, h, dt))
+
+
+@pytest.mark.parametrize("form", ["sequence", "step"])
+def test_what_has_no_operator_is_named(tmp_path, form):
     with pytest.raises(ExportError, match="graph: No ONNX function found for"):
-        to_onnx(tauflow.ExpRNN(2, 4).eval(), tmp_path / "e.onnx")
+        to_onnx(tauflow.RNN(Bessel(2, 4)).eval(), tmp_path / "e.onnx", form=form)
+    assert not list(tmp_path.iterdir())
+
+
+def constant_nodes(graph):
+    """Return the operators of a graph that read nothing but constants."""
+    constants, found = {tensor.name for tensor in graph.initializer}, []
+    for node in graph.node:
+        if all(name in constants for name in node.input):
+            found.append(node.op_type)
+            constants |= {*node.output}
+    return found
+
+
+@pytest.mark.parametrize(("name", "form"), [("lipschitz-rnn", "step"), ("exprnn", "sequence")])
+def test_what_only_parameters_enter_is_computed_beforehand(tmp_path, name, form):
+    model = tauflow.build(name, 2, 96).eval()  # too large for the exporter to do so by itself
+    graph = onnx.load(to_onnx(model, tmp_path / "m.onnx", form=form).path).graph
+    assert set(constant_nodes(graph)) <= {"Constant"}
 
 
 def test_the_description_says_what_one_must_know(written):
