@@ -204,6 +204,8 @@ def generated(graph: Any, name: str) -> str:
         source: str = compiling.Compiler(options).compile(graph)
     except (errors.CompilerError, ValueError) as error:
         raise ExportError(f"the model's graph cannot be C: {error}") from error
+    # Not every cell reads the gaps, which compilers warn of.
+    source = re.sub(rf"(void {name}_step\([^)]*\bdt\[1\])", r"\1 EMX_UNUSED", source)
     # Weights are global there; with the name before theirs two models can be in one program.
     return re.sub(r"\bweight(\d+)_", rf"{name}_weight\1_", source)
 
