@@ -115,12 +115,13 @@ def to_c(
     )
     facts = {**facts_of(step, labels, scaled=scaled), "form": "c", "name": name}
     given, y = _checked(step)
+    rounding = _rounding(step, given, y)
     if tolerance is None:
-        tolerance = _tolerance(step, given, y)
+        tolerance = max(TOLERANCES[y.dtype], min(_ROUNDINGS * rounding, _LOOSEST))
     files = c_sources(step, graph, facts, name=name, labels=labels, tolerance=tolerance)
     files["test_vector.csv"] = _test_vector(given, y)
     if (compiler := compiler_found()) is not None:
-        parity = _compiled_parity(files, name, compiler, tolerance)
+        parity = _compiled_parity(files, name, compiler, tolerance, rounding)
     facts["parity"] = parity.worst
     files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
     folder.mkdir(exist_ok=True)
@@ -224,11 +225,10 @@ def _outputs(step: ExportedStep, given: dict[str, Tensor], *, wide: bool = False
     return y
 
 
-def _tolerance(step: ExportedStep, given: dict[str, Tensor], y: Tensor) -> float:
-    """Return how far code may be from a model that says y: see :func:`to_c`."""
+def _rounding(step: ExportedStep, given: dict[str, Tensor], y: Tensor) -> float:
+    """Return how far a model that says y is from itself in double precision."""
     exact = _outputs(step, given, wide=True)
-    rounding = float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
-    return max(TOLERANCES[y.dtype], min(_ROUNDINGS * rounding, _LOOSEST))
+    return float(((y - exact).abs() / exact.abs().clamp(min=1.0)).max())  # as main.c has it
 
 
 def _test_vector(given: dict[str, Tensor], y: Tensor) -> str:
@@ -252,7 +252,7 @@ def plain(text: str) -> str:
 
 
 def _compiled_parity(
-    files: Mapping[str, str], name: str, compiler: str, tolerance: float
+    files: Mapping[str, str], name: str, compiler: str, tolerance: float, rounding: float
 ) -> Parity:
     with tempfile.TemporaryDirectory() as place:
         for file, text in files.items():
@@ -269,10 +269,15 @@ def _compiled_parity(
     found = re.search(r"largest difference (\S+)", ran.stdout)
     worst = float(found[1]) if found else math.nan
     if ran.returncode or not worst <= tolerance:
-        raise ExportError(
-            f"the compiled code differs from the model by {worst:.1e}, more than {tolerance:.2g}. "
-            f"{ran.stderr.strip()}"
-        )
+        message = f"the compiled code differs from the model by {worst:.1e}, more than "
+        message += f"{tolerance:.2g}. {ran.stderr.strip()}"
+        if not rounding <= tolerance:
+            message += (
+                f"Single precision takes the model itself {rounding:.1e} from double precision on "
+                "the same samples: its flow is unstable there, or it hardly forgets. A larger "
+                "tolerance lets it pass."
+            )
+        raise ExportError(message)
     return Parity(worst, tolerance, 1, _CHECKED)
 
 

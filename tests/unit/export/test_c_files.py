@@ -230,3 +230,11 @@ def test_a_network_that_does_not_forget_may_differ_by_its_own_roundings(tmp_path
     with pytest.raises(ExportError, match="more than 1e-05"):
         to_c(rotation, tmp_path / "strict", tolerance=1e-5)
     assert to_c(tauflow.Elman(2, 4).eval(), tmp_path / "elman").parity.tolerance == 1e-5
+
+
+def test_an_unstable_network_is_refused_and_the_error_says_why(tmp_path):
+    torch.manual_seed(0)
+    unstable = tauflow.build("ltc-neuronal", 3, 6).eval()
+    with pytest.raises(ExportError, match=r"more than 0\.001. Single precision takes the model"):
+        to_c(unstable, tmp_path / "unstable")
+    assert not (tmp_path / "unstable").exists()
