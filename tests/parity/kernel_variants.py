@@ -11,6 +11,7 @@ from tauflow.cells import (
     GRUCell,
     GRUDCell,
     GRUODECell,
+    LRCCell,
     LSTMCell,
     LTCCell,
     MixedMemoryCell,
@@ -45,6 +46,15 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"solver": "exponential"},
         {"solver": "exponential", "substeps": 2, "sparsity": 0.8, "time_scale": 3.0},
         {"sparsity": 0.8, "substeps": 3, "input_mapping": "linear", "output_mapping": "none"},
+    ],
+    LRCCell: [
+        {},
+        {"elastance": "symmetric"},
+        {"elastance": "none"},
+        {"solver": "hybrid", "substeps": 3},
+        {"elastance": "symmetric", "solver": "hybrid", "substeps": 2},
+        {"elastance": "none", "solver": "hybrid"},
+        {"elastance": "none", "substeps": 4},
     ],
     NeuronalLTCCell: [
         {},

@@ -14,6 +14,7 @@ from tauflow.kernels.synapses import layout_from, layout_of
 MODULES = {
     "CfC": lambda: tauflow.CfC(3, 5, backbone_units=9),
     "LTC": lambda: tauflow.LTC(3, tauflow.RandomSparse(12, sparsity=0.8), substeps=2),
+    "LRC": lambda: tauflow.LRC(3, 5, elastance="symmetric", substeps=2),
     "MixedMemory": lambda: tauflow.MixedMemory(3, 5, backbone_units=9),
     "CTRNN": lambda: tauflow.CTRNN(3, 5, clip=0.2, damping=0.5, num_layers=2),
     "ODELSTM": lambda: tauflow.ODELSTM(3, 5, bidirectional=True),
@@ -82,6 +83,7 @@ FAMILIES = {
     "closed_form/numba": ("CfCCell", "MixedMemoryCell"),
     "flow/numba": ("CTRNNCell", "ODELSTMCell", "NeuronalLTCCell"),
     "synapses/numba": ("LTCCell",),
+    "saturated/numba": ("LRCCell",),
 }
 FORMS = [row for row in ROWS if row[0].backend == "numba"]
 

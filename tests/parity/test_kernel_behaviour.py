@@ -217,7 +217,9 @@ def test_sequence_modules_take_the_kernels_by_themselves(name, options):
     assert_close(*results)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "elman", "cfc", "ltc", "ct-rnn", "ode-lstm"])
+@pytest.mark.parametrize(
+    "name", ["lstm", "gru", "elman", "cfc", "ltc", "lrc", "ct-rnn", "ode-lstm"]
+)
 @pytest.mark.filterwarnings("ignore:.*jit.script.*:DeprecationWarning")  # torch's own, from within
 def test_sequence_modules_take_forward_mode_gradients(name):
     """As the gradients say that go backwards through the reference."""
@@ -235,7 +237,7 @@ def test_sequence_modules_take_forward_mode_gradients(name):
     ("name", "backend"),
     [
         *product(
-            ["cfc", "wired-cfc", "cfc-mmrnn", "ltc", "ltc-neuronal", "ct-rnn", "ode-lstm"],
+            ["cfc", "wired-cfc", "cfc-mmrnn", "ltc", "lrc", "ltc-neuronal", "ct-rnn", "ode-lstm"],
             ["auto", "reference"],
         ),
         *product(["cfc", "wired-cfc"], ["torch"]),  # which has no others

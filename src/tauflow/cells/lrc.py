@@ -1,7 +1,7 @@
 """Liquid-resistance liquid-capacitance cells: an LTC whose conductances saturate."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,14 +10,22 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of
 
-from .base import AbstractHoistedCell, Hoisted
+from .base import AbstractPureCell
 from .initialise import Generator, inverse_softplus_, joint_glorot_
 
 SOLVERS = ("explicit", "hybrid")
 ELASTANCES = ("asymmetric", "symmetric", "none")
 
 
-class LRCCell(AbstractHoistedCell):
+class LRCForm(NamedTuple):
+    """What an LRC is beside its tensors; see the arguments of :class:`LRCCell`."""
+
+    elastance: str
+    solver: str
+    substeps: int
+
+
+class LRCCell(AbstractPureCell):
     r"""Liquid-resistance liquid-capacitance cell, and without elastance the saturated LTC (STC).
 
     Every synapse from j to i has a slope sigma, a midpoint mu, and two weights, w of the
@@ -112,58 +120,80 @@ class LRCCell(AbstractHoistedCell):
         """Return what the largest rate, 1, allows the explicit solver."""
         return 2.0 * self.substeps if self.solver == "explicit" else math.inf
 
-    def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
-        """Return the inputs, their share of q, and the gaps; of synapses sigma, mu, w, k as one.
+    def as_form(self) -> LRCForm:
+        """Return elastance and solver."""
+        return LRCForm(self.elastance, self.solver, self.substeps)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return synapses (4, D, N) and (4, N, N), neurons (2, N), and what makes the elastance.
+
+        Synapses are sigma, mu, w and k, neurons g and e; the elastance is made of W_x, b and W_h,
+        and s if symmetric, or of nothing.
+        """
+        return (
+            torch.stack((self.sigma_x, self.mu_x, F.softplus(self.w_x), self.k_x)),
+            torch.stack((self.sigma, self.mu, F.softplus(self.w), self.k)),
+            torch.stack((F.softplus(self.g), self.e)),
+            *self._gate_tensors(),
+        )
+
+    def _gate_tensors(self) -> tuple[Tensor, ...]:
+        if self.W_x is None or self.W_h is None or self.b is None:
+            return ()
+        shift = () if self.s is None else (F.softplus(self.s),)
+        return self.W_x, self.b, self.W_h, *shift
+
+    @staticmethod
+    def hoist(
+        form: LRCForm,
+        x: Float[Tensor, "*batch I"],
+        dt: Float[Tensor, "*batch 1"],
+        *tensors: Tensor,
+    ) -> tuple[Float[Tensor, "*batch K"], Float[Tensor, "*batch 1"]]:
+        """Return the inputs, beside them their share of q if there is one, and the gaps.
 
         Synapses of the inputs are left to the step: for all steps at once they would take D N
         numbers each.
         """
-        drive = x[..., :0] if self.W_x is None else F.linear(x, self.W_x, self.b)
-        of_x = torch.stack((self.sigma_x, self.mu_x, F.softplus(self.w_x), self.k_x))
-        of_h = torch.stack((self.sigma, self.mu, F.softplus(self.w), self.k))
-        return Hoisted((x, drive, dt), (of_x, of_h, F.softplus(self.g)))
+        gate = tensors[3:5]
+        return torch.cat((x, F.linear(x, *gate)), dim=-1) if gate else x, dt
 
+    @staticmethod
     def advance(
-        self,
+        form: LRCForm,
         h: Float[Tensor, "B S"],
-        x: Float[Tensor, "B I"],
-        drive: Float[Tensor, "B E"],
-        dt: Float[Tensor, "B 1"],
-        of_x: Float[Tensor, "four I S"],
-        of_h: Float[Tensor, "four S S"],
-        g: Float[Tensor, " S"],
+        step: tuple[Float[Tensor, "B K"], Float[Tensor, "B 1"]],
+        *tensors: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Advance the states over the gap, holding the input."""
+        (read, dt), (of_x, of_h, (g, e), *gate) = step, tensors
+        D = of_x.shape[1]
+        x, drive = read[..., :D], read[..., D:]
         f_x, u_x = _synaptic(x, *of_x.unbind())
         f_x, u_x = f_x + g, u_x + g
-        for _ in range(self.substeps):
+        for _ in range(form.substeps):
             f, u = _synaptic(h, *of_h.unbind())
-            rate, aim = torch.sigmoid(f_x + f), self.e * torch.tanh(u_x + u)
-            gate = self._gate(drive, h)
-            delta = dt / self.substeps if gate is None else gate * dt / self.substeps
-            if self.solver == "hybrid":
+            rate, aim = torch.sigmoid(f_x + f), e * torch.tanh(u_x + u)
+            delta = dt / form.substeps
+            if gate:
+                delta = _elastance(drive, h, *gate[2:]) * delta
+            if form.solver == "hybrid":
                 h = (h + delta * aim) / (1 + delta * rate)
             else:
                 h = h + delta * (aim - rate * h)
         return h
 
-    def _gate(self, drive: Tensor, h: Tensor) -> Tensor | None:
-        """Return the elastance, ``None`` for 1."""
-        if self.W_h is None:
-            return None
-        q = drive + h @ self.W_h.T
-        if self.s is None:
-            return torch.sigmoid(q)
-        s = F.softplus(self.s)
-        return torch.sigmoid(q + s) - torch.sigmoid(q - s)
-
     def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
         """Return the elastance."""
-        if self.W_x is None:
+        if not (gate := self._gate_tensors()):
             return torch.ones_like(h)
-        gate = self._gate(F.linear(x, self.W_x, self.b), h)
-        assert gate is not None, "a liquid cell has an elastance"
-        return gate
+        return _elastance(F.linear(x, *gate[:2]), h, *gate[2:])
+
+
+def _elastance(drive: Tensor, h: Tensor, W_h: Tensor, s: Tensor | None = None) -> Tensor:
+    """Return the elastance, given the input's share of q."""
+    q = drive + h @ W_h.T
+    return torch.sigmoid(q) if s is None else torch.sigmoid(q + s) - torch.sigmoid(q - s)
 
 
 def _synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
+from tauflow.cells.lrc import LRCCell
 from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
@@ -54,6 +55,7 @@ from .native import (
 )
 from .recorded import is_worth_recording, recorded_limits, run_recorded
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
+from .synapses.saturated import lrc_limits, run_lrc
 
 
 def _triton(
@@ -70,6 +72,7 @@ _ITS_OWN = (
     KernelSpec(UnmaskedGRUDCell, "numba", decay_limits, run_unmasked_gru_d, rtol=1e-5, atol=1e-5),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
     _triton(LTCCell, triton_ltc_limits, run_triton_ltc),
+    KernelSpec(LRCCell, "numba", lrc_limits, run_lrc, rtol=1e-5, atol=1e-5),
     KernelSpec(NeuronalLTCCell, "numba", neuronal_limits, run_flow, rtol=1e-5, atol=1e-5),
     KernelSpec(CfCCell, "numba", numba_limits, run_cfc, rtol=1e-5, atol=1e-5),
     _triton(CfCCell, triton_limits, run_triton_cfc),
@@ -98,7 +101,7 @@ _RECORDED = tuple(
         worth=is_worth_recording,
     )
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
-    if cell is not LTCCell  # whose own loops are faster, whatever the size
+    if cell not in (LTCCell, LRCCell)  # whose own loops are faster, whatever the size
 )
 
 KERNELS: tuple[KernelSpec, ...] = tuple(

@@ -127,7 +127,7 @@ def test_threads_never_share_a_block():
     assert clashes == []
 
 
-@pytest.mark.parametrize("name", ["ltc", "cfc", "ct-rnn", "ode-lstm", "ltc-neuronal"])
+@pytest.mark.parametrize("name", ["ltc", "lrc", "cfc", "ct-rnn", "ode-lstm", "ltc-neuronal"])
 def test_a_graph_that_is_kept_keeps_its_memory(name):
     torch.manual_seed(0)
     rnn = tauflow.build(name, 3, 32)

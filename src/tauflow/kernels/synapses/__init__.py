@@ -1,4 +1,4 @@
-"""In which order the kernels of the LTC walk its synapses, and the arrays they read and write."""
+"""In which order kernels walk the synapses of LTC and LRC, and the arrays they read and write."""
 
 import weakref
 from dataclasses import dataclass
@@ -87,6 +87,45 @@ class Tape(NamedTuple):
     slopes: Array
 
 
+class Saturation(NamedTuple):
+    """The solver of cells whose rates and drives saturate, and what neurons have beside synapses.
+
+    Args:
+        substeps: per step.
+        implicit: whether the linear state is taken at the new time.
+        neurons: (2, N), g and e.
+        drive: (B, T, N), the inputs' share of q; (0, 0, 0) without an elastance.
+        W: (N N,), its matrix, forwards by source and backwards by target.
+        s: (N,), its shift; (0,) if it is not symmetric.
+    """
+
+    substeps: int
+    implicit: bool
+    neurons: Array
+    drive: Array
+    W: Array
+    s: Array
+
+
+class SaturatedGradients(NamedTuple):
+    """What the loop back writes.
+
+    Args:
+        h, u, sensory, recurrent: as :class:`Gradients` has them.
+        delta: (B, T), of the gap.
+        neurons: (slices, 3, N), of g, e and s.
+        q: (B, T, E, N), of q in every sub-step; (0, 0, 0, 0) without an elastance.
+    """
+
+    h: Array
+    u: Array
+    delta: Array
+    sensory: Array
+    recurrent: Array
+    neurons: Array
+    q: Array
+
+
 class Pulls(NamedTuple):
     """Potentials after each step (B, T, N), and the incoming gradients of them, or none."""
 
@@ -152,7 +191,8 @@ def from_order(values: Tensor, index: Tensor | None, like: Tensor) -> Tensor:
 
 
 _NOTHING = np.empty(0, np.uint32)
-_DENSE = Layout((_NOTHING,) * 4, (_NOTHING,) * 4)
+DENSE = Layout((_NOTHING,) * 4, (_NOTHING,) * 4)
+"""All synapses exist."""
 
 
 def layout_of(cell: nn.Module, name: str) -> Layout:
@@ -162,7 +202,7 @@ def layout_of(cell: nn.Module, name: str) -> Layout:
     """
     synapses: Tensor = getattr(cell, name)
     known = _remembered.setdefault(cell, {})
-    matrix, layout = known.get(name, (None, _DENSE))
+    matrix, layout = known.get(name, (None, DENSE))
     if matrix is None or not torch.equal(matrix, synapses):
         matrix = synapses.detach().clone()
         layout = _layout(matrix.numpy())
@@ -182,7 +222,7 @@ def _layout_of_bytes(entries: bytes, shape: tuple[int, ...]) -> Layout:
 
 
 def _layout(matrix: NDArray[Any]) -> Layout:
-    return _packed(matrix) if np.count_nonzero(matrix) < PACK_BELOW * matrix.size else _DENSE
+    return _packed(matrix) if np.count_nonzero(matrix) < PACK_BELOW * matrix.size else DENSE
 
 
 _remembered: weakref.WeakKeyDictionary[nn.Module, dict[str, tuple[Tensor, Layout]]]

@@ -69,7 +69,7 @@ from .numba_synapses import conduct, pull_back
 _ZERO = f4(0.0)
 _ONE = f4(1.0)
 # Gradients of weights are sums of sums of sums, which round less than one long sum.
-_TERMS_PER_SUM, _SUMS_PER_SUM = 24, 32
+TERMS_PER_SUM, SUMS_PER_SUM = 24, 32
 
 
 @inlined(math=EXACT_DIVISION)  # without a gap, C v / C is v
@@ -302,7 +302,7 @@ def _add_stages(rows, g_v, g_at):
 
 
 @inlined
-def _recall(kept, first, rows, t, e, at):
+def recall(kept, first, rows, t, e, at):
     """Read the potentials of an evaluation."""
     for row in range(rows):
         for j in range(at.shape[1]):
@@ -310,7 +310,7 @@ def _recall(kept, first, rows, t, e, at):
 
 
 @inlined
-def _add_and_copy(total, part, at, after):
+def add_and_copy(total, part, at, after):
     """Add the gradients of a block to those of the input; ``at`` is what the next one ends at."""
     for row in range(4):
         for j in range(total.shape[1]):
@@ -326,7 +326,7 @@ def _add_to_leak(rows, g_neuron, g_drive, g_conductance):
 
 
 @inlined
-def _move_all(totals, parts):
+def move_all(totals, parts):
     """Add the partial sums for sensory and recurrent synapses and neurons, and begin the next."""
     move(totals[0], parts[0])
     move(totals[1], parts[1])
@@ -367,7 +367,7 @@ def ltc_backward(  # noqa: C901 - as above
     g_own_x, g_own = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
     g_sums_x, g_sums = np.zeros_like(g_weights_x), np.zeros_like(g_weights)
     g_neuron, g_sums_neuron = np.zeros((3, N), f4), np.zeros((3, N), f4)
-    steps_per_sum = max(1, _TERMS_PER_SUM // (substeps * stages))
+    steps_per_sum = max(1, TERMS_PER_SUM // (substeps * stages))
     g_v, at, after = np.empty((4, N), f4), np.empty((4, N), f4), np.empty((4, N), f4)
     g_at = np.empty((stages, 4, N), f4)
     g_drive, g_conductance = np.empty((4, N), f4), np.empty((4, N), f4)
@@ -386,7 +386,7 @@ def ltc_backward(  # noqa: C901 - as above
                 for e in range(substeps * stages - 1, -1, -1):
                     i = e % stages
                     g_i = g_v if fused else g_at[i]
-                    _recall(tape.kept, first, rows, t, e, at)
+                    recall(tape.kept, first, rows, t, e, at)
                     if rows < 4 or samples.mask.shape[1] > 0:
                         g_drive[:], g_conductance[:] = _ZERO, _ZERO
                     if not fused:
@@ -403,8 +403,8 @@ def ltc_backward(  # noqa: C901 - as above
                         g_at,
                         gradients.delta,
                     )
-                    _add_and_copy(g_input_drive, g_drive, at, after)
-                    _add_and_copy(g_input_conductance, g_conductance, at, after)
+                    add_and_copy(g_input_drive, g_drive, at, after)
+                    add_and_copy(g_input_conductance, g_conductance, at, after)
                     pull_back(rows, at, recurrent, g_drive, g_conductance, g_i, g_own)
                     if i == 0 and not fused:
                         _add_stages(rows, g_v, g_at)
@@ -413,8 +413,8 @@ def ltc_backward(  # noqa: C901 - as above
                 _add_to_leak(rows, g_neuron, g_input_drive, g_input_conductance)
             copy_rows(rows, g_u_t, gradients.u[first:, t])
             if t % steps_per_sum == 0:
-                _move_all((g_sums_x, g_sums, g_sums_neuron), (g_own_x, g_own, g_neuron))
-            if t % _SUMS_PER_SUM == 0:
+                move_all((g_sums_x, g_sums, g_sums_neuron), (g_own_x, g_own, g_neuron))
+            if t % SUMS_PER_SUM == 0:
                 whole = g_weights_x, g_weights, gradients.neurons[index]
-                _move_all(whole, (g_sums_x, g_sums, g_sums_neuron))
+                move_all(whole, (g_sums_x, g_sums, g_sums_neuron))
         copy_rows(rows, g_v, gradients.h[first:])

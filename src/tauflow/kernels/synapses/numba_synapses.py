@@ -3,7 +3,8 @@
 A synapse conducts ``w s`` with ``s = sigmoid(sigma (u - mu))`` and pulls its target towards E. The
 kernels take four *weights* per synapse: forwards ``a = sigma log2(e)``, mu, w and ``w E``,
 backwards a, mu, ``w sigma`` and E, so that ``s = 1 / (1 + 2^(a (mu - u)))``. Not multiplied out
-further: the gradients of sigma and w would be differences of large sums.
+further: the gradients of sigma and w would be differences of large sums. Synapses whose drive has a
+weight of its own, k in place of ``w E``, are a, mu, w and k both ways.
 
 Two layouts. *Dense*: weights (4, sources * N), row by row. *Packed*: weights (4, K) of the K
 synapses that exist, by rank: first the first synapse of every neuron, then the second of those that
@@ -18,7 +19,7 @@ The loops index whole rows by unsigned numbers: numba counts references to every
 which costs as much as ten synapses, and tests signed numbers for counting from the end.
 
 Gradients with respect to sigma, mu, w and E lack the factors that all terms of a sum share, which
-the caller applies: -w, -w sigma, 1 and w.
+the caller applies: -w, -w sigma, 1 and w; of sigma, mu, w and k they are -1, -sigma, 1 and 1.
 """
 
 # mypy: ignore-errors
@@ -30,6 +31,7 @@ from tauflow.kernels.cpu.jit import FAST_SUMS, f4, inlined
 from tauflow.kernels.cpu.math import sigmoid2
 
 _ZERO = f4(0.0)
+_LN2 = f4(np.log(2.0))
 _NAN = f4(np.nan)
 
 
@@ -144,109 +146,143 @@ def conduct(rows, u, side, drive, conductance):
 
 
 @inlined  # not in any order: E would be factored out, and the sum for w become a difference
-def _gradients(z, E, g_drive, g_conductance):
+def _of_conductances(z, slope, E, g_drive, g_conductance):
     """Return a synapse's gradients of sigma (u - mu), w and E, the first and last divided by w."""
     s = sigmoid2(z)
     pull = (E * g_drive + g_conductance) * s
     return pull - pull * s, pull, g_drive * s
 
 
-@inlined(math=FAST_SUMS)
-def pull_back_four(u, weights, g_drive, g_conductance, g_u, g_weights):
-    """Add the gradients of four rows to ``g_u`` (4, S) and ``g_weights``, dense."""
-    N = g_drive.shape[1]
-    a, mu, slope, E = weights[0], weights[1], weights[2], weights[3]
-    g_sigma, g_mu, g_w, g_E = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
-    u0, u1, u2, u3 = u[0], u[1], u[2], u[3]
-    g_u0, g_u1, g_u2, g_u3 = g_u[0], g_u[1], g_u[2], g_u[3]
-    drive0, drive1, drive2, drive3 = g_drive[0], g_drive[1], g_drive[2], g_drive[3]
-    total0, total1 = g_conductance[0], g_conductance[1]
-    total2, total3 = g_conductance[2], g_conductance[3]
-    for i in range(u.shape[1]):
-        first = np.uintp(i * N)
-        u0_i, u1_i, u2_i, u3_i = u0[i], u1[i], u2[i], u3[i]
-        sum0, sum1, sum2, sum3 = _ZERO, _ZERO, _ZERO, _ZERO
-        for j in range(N):
-            k = first + np.uintp(j)
-            a_k, mu_k, slope_k, E_k = a[k], mu[k], slope[k], E[k]
-            gap0, gap1, gap2, gap3 = mu_k - u0_i, mu_k - u1_i, mu_k - u2_i, mu_k - u3_i
-            q0, p0, e0 = _gradients(a_k * gap0, E_k, drive0[j], total0[j])
-            q1, p1, e1 = _gradients(a_k * gap1, E_k, drive1[j], total1[j])
-            q2, p2, e2 = _gradients(a_k * gap2, E_k, drive2[j], total2[j])
-            q3, p3, e3 = _gradients(a_k * gap3, E_k, drive3[j], total3[j])
-            sum0 += q0 * slope_k
-            sum1 += q1 * slope_k
-            sum2 += q2 * slope_k
-            sum3 += q3 * slope_k
-            g_E[k] += e0 + e1 + e2 + e3
-            g_w[k] += p0 + p1 + p2 + p3
-            g_mu[k] += q0 + q1 + q2 + q3
-            g_sigma[k] += q0 * gap0 + q1 * gap1 + q2 * gap2 + q3 * gap3
-        g_u0[i] += sum0
-        g_u1[i] += sum1
-        g_u2[i] += sum2
-        g_u3[i] += sum3
-
-
-@inlined(math=FAST_SUMS)
-def pull_back_one(u, weights, g_drive, g_conductance, g_u, g_weights):
-    """Add the gradients of one row to ``g_u`` (S,) and ``g_weights``, dense."""
-    N = g_drive.shape[0]
-    a, mu, slope, E = weights[0], weights[1], weights[2], weights[3]
-    g_sigma, g_mu, g_w, g_E = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
-    for i in range(u.shape[0]):
-        first, u_i, total = np.uintp(i * N), u[i], _ZERO
-        for j in range(N):
-            k = first + np.uintp(j)
-            gap = mu[k] - u_i
-            q, p, e = _gradients(a[k] * gap, E[k], g_drive[j], g_conductance[j])
-            g_E[k] += e
-            g_w[k] += p
-            g_mu[k] += q
-            g_sigma[k] += q * gap
-            total += q * slope[k]
-        g_u[i] += total
+@inlined
+def _through_slope(a, slope):
+    """Return what takes the gradient of sigma (u - mu), divided by w, to u."""
+    return slope
 
 
 @inlined
-def pull_back_packed(u, side, g_drive, g_conductance, g_u, g_weights):
-    """Do what :func:`pull_back_one` does, with the weights packed by source."""
-    weights, starts, counts, target, position = side
-    S = u.shape[0]
-    a, mu, slope, E = weights[0], weights[1], weights[2], weights[3]
-    g_sigma, g_mu, g_w, g_E = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
-    work = _vectors(4, S)  # in the packed order
-    sources, sums, drives, totals = work[0], work[1], work[2], work[3]
-    for i in range(S):
-        sources[position[i]] = u[i]
-    for rank in range(counts.shape[0]):
-        first, count = np.uintp(starts[rank]), np.intp(counts[rank])
-        width = np.intp(starts[rank + 1]) - np.intp(first)
-        _gather(g_drive, target, first, count, width, drives)
-        _gather(g_conductance, target, first, count, width, totals)
-        for i in range(width):
-            k = first + np.uintp(i)
-            gap = mu[k] - sources[i]
-            q, p, e = _gradients(a[k] * gap, E[k], drives[i], totals[i])
-            g_E[k] += e
-            g_w[k] += p
-            g_mu[k] += q
-            g_sigma[k] += q * gap
-            sums[i] += q * slope[k]
-    for i in range(S):
-        g_u[i] += sums[position[i]]
+def _of_weights(z, w, k, g_drive, g_conductance):
+    """Return a synapse's gradients of sigma (u - mu), w and k."""
+    s = sigmoid2(z)
+    pull = (k * g_drive + w * g_conductance) * s
+    return pull - pull * s, g_conductance * s, g_drive * s
 
 
 @inlined
-def pull_back(rows, u, side, g_drive, g_conductance, g_u, g_weights):
-    """Add the gradients of ``rows`` <= 4 rows; the rest of the arrays is left alone."""
-    packed = side.starts.shape[0] > 0
-    if rows == 4 and not packed:
-        pull_back_four(u, side.weights, g_drive, g_conductance, g_u, g_weights)
-    else:
-        for row in range(rows):
-            g_rows = g_drive[row], g_conductance[row], g_u[row]
-            if packed:
-                pull_back_packed(u[row], side, *g_rows, g_weights)
-            else:
-                pull_back_one(u[row], side.weights, *g_rows, g_weights)
+def _through_sigma(a, w):
+    """Return what takes the gradient of sigma (u - mu) to u."""
+    return a * _LN2
+
+
+def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
+    """Compile the way back of synapses that are told by four weights each.
+
+    Args:
+        gradients: returns those of a synapse, given a (mu - u), its third and fourth weight, and
+            the gradients of its target's drive and conductance.
+        through: returns the factor between the first of these and the gradient of the source, given
+            a and the third weight.
+    """
+
+    @inlined(math=FAST_SUMS)
+    def pull_back_four(u, weights, g_drive, g_conductance, g_u, g_weights):
+        """Add the gradients of four rows to ``g_u`` (4, S) and ``g_weights``, dense."""
+        N = g_drive.shape[1]
+        a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
+        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        u0, u1, u2, u3 = u[0], u[1], u[2], u[3]
+        g_u0, g_u1, g_u2, g_u3 = g_u[0], g_u[1], g_u[2], g_u[3]
+        drive0, drive1, drive2, drive3 = g_drive[0], g_drive[1], g_drive[2], g_drive[3]
+        total0, total1 = g_conductance[0], g_conductance[1]
+        total2, total3 = g_conductance[2], g_conductance[3]
+        for i in range(u.shape[1]):
+            first = np.uintp(i * N)
+            u0_i, u1_i, u2_i, u3_i = u0[i], u1[i], u2[i], u3[i]
+            sum0, sum1, sum2, sum3 = _ZERO, _ZERO, _ZERO, _ZERO
+            for j in range(N):
+                k = first + np.uintp(j)
+                a_k, mu_k, third_k, fourth_k = a[k], mu[k], third[k], fourth[k]
+                gap0, gap1, gap2, gap3 = mu_k - u0_i, mu_k - u1_i, mu_k - u2_i, mu_k - u3_i
+                q0, p0, e0 = gradients(a_k * gap0, third_k, fourth_k, drive0[j], total0[j])
+                q1, p1, e1 = gradients(a_k * gap1, third_k, fourth_k, drive1[j], total1[j])
+                q2, p2, e2 = gradients(a_k * gap2, third_k, fourth_k, drive2[j], total2[j])
+                q3, p3, e3 = gradients(a_k * gap3, third_k, fourth_k, drive3[j], total3[j])
+                factor = through(a_k, third_k)
+                sum0 += q0 * factor
+                sum1 += q1 * factor
+                sum2 += q2 * factor
+                sum3 += q3 * factor
+                g_fourth[k] += e0 + e1 + e2 + e3
+                g_third[k] += p0 + p1 + p2 + p3
+                g_mu[k] += q0 + q1 + q2 + q3
+                g_sigma[k] += q0 * gap0 + q1 * gap1 + q2 * gap2 + q3 * gap3
+            g_u0[i] += sum0
+            g_u1[i] += sum1
+            g_u2[i] += sum2
+            g_u3[i] += sum3
+
+    @inlined(math=FAST_SUMS)
+    def pull_back_one(u, weights, g_drive, g_conductance, g_u, g_weights):
+        """Add the gradients of one row to ``g_u`` (S,) and ``g_weights``, dense."""
+        N = g_drive.shape[0]
+        a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
+        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        for i in range(u.shape[0]):
+            first, u_i, total = np.uintp(i * N), u[i], _ZERO
+            for j in range(N):
+                k = first + np.uintp(j)
+                gap = mu[k] - u_i
+                q, p, e = gradients(a[k] * gap, third[k], fourth[k], g_drive[j], g_conductance[j])
+                g_fourth[k] += e
+                g_third[k] += p
+                g_mu[k] += q
+                g_sigma[k] += q * gap
+                total += q * through(a[k], third[k])
+            g_u[i] += total
+
+    @inlined
+    def pull_back_packed(u, side, g_drive, g_conductance, g_u, g_weights):
+        """Do what :func:`pull_back_one` does, with the weights packed by source."""
+        weights, starts, counts, target, position = side
+        S = u.shape[0]
+        a, mu, third, fourth = weights[0], weights[1], weights[2], weights[3]
+        g_sigma, g_mu, g_third, g_fourth = g_weights[0], g_weights[1], g_weights[2], g_weights[3]
+        work = _vectors(4, S)  # in the packed order
+        sources, sums, drives, totals = work[0], work[1], work[2], work[3]
+        for i in range(S):
+            sources[position[i]] = u[i]
+        for rank in range(counts.shape[0]):
+            first, count = np.uintp(starts[rank]), np.intp(counts[rank])
+            width = np.intp(starts[rank + 1]) - np.intp(first)
+            _gather(g_drive, target, first, count, width, drives)
+            _gather(g_conductance, target, first, count, width, totals)
+            for i in range(width):
+                k = first + np.uintp(i)
+                gap = mu[k] - sources[i]
+                q, p, e = gradients(a[k] * gap, third[k], fourth[k], drives[i], totals[i])
+                g_fourth[k] += e
+                g_third[k] += p
+                g_mu[k] += q
+                g_sigma[k] += q * gap
+                sums[i] += q * through(a[k], third[k])
+        for i in range(S):
+            g_u[i] += sums[position[i]]
+
+    @inlined
+    def pull_back(rows, u, side, g_drive, g_conductance, g_u, g_weights):
+        """Add the gradients of ``rows`` <= 4 rows; the rest of the arrays is left alone."""
+        packed = side.starts.shape[0] > 0
+        if rows == 4 and not packed:
+            pull_back_four(u, side.weights, g_drive, g_conductance, g_u, g_weights)
+        else:
+            for row in range(rows):
+                g_rows = g_drive[row], g_conductance[row], g_u[row]
+                if packed:
+                    pull_back_packed(u[row], side, *g_rows, g_weights)
+                else:
+                    pull_back_one(u[row], side.weights, *g_rows, g_weights)
+
+    return pull_back
+
+
+pull_back = _pulling(_of_conductances, _through_slope)
+pull_back_weights = _pulling(_of_weights, _through_sigma)
