@@ -64,7 +64,7 @@ def test_a_file_runs_with_other_sizes(written):
 @pytest.mark.parametrize("mask", [True, False])
 def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
     torch.manual_seed(3)
-    model = SequenceModel(tauflow.LTC(3, 5, bidirectional=True), 2).eval()
+    model = SequenceModel(tauflow.LTC(3, 5, bidirectional=True, substeps=2), 2).eval()
     session = session_of(to_onnx(model, tmp_path / "both.onnx", mask=mask).path)
     x, dt, h = torch.randn(4, 9, 3), torch.rand(4, 9), torch.zeros(4, 10)
     given = {"x": x, "dt": dt}
