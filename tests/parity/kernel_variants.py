@@ -50,10 +50,8 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
     LRCCell: [
         {},
         {"elastance": "symmetric"},
-        {"elastance": "none"},
         {"solver": "hybrid", "substeps": 3},
-        {"elastance": "symmetric", "solver": "hybrid", "substeps": 2},
-        {"elastance": "none", "solver": "hybrid"},
+        {"elastance": "symmetric", "solver": "hybrid"},
         {"elastance": "none", "substeps": 4},
     ],
     NeuronalLTCCell: [
