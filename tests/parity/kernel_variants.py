@@ -17,6 +17,7 @@ from tauflow.cells import (
     MixedMemoryCell,
     NeuronalLTCCell,
     ODELSTMCell,
+    PhasedLSTMCell,
     UnmaskedGRUDCell,
     WiredCfCCell,
 )
@@ -75,6 +76,7 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
         {"form": "torch"},
         {"form": "torch", "solver": "euler", "substeps": 1},
     ],
+    PhasedLSTMCell: [{}, {"ratio": 0.6, "leak": 0.2, "forget_bias": 0.0}],
     CfCCell: [
         {"backbone_units": 9},
         {"mode": "no_gate", "backbone_units": 4},

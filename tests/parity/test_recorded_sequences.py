@@ -87,11 +87,13 @@ def test_sizes_of_one(name, options):
 
 
 @pytest.mark.parametrize("name", UNRECORDED)
-def test_what_cannot_be_recorded_runs_as_before(name):
+def test_what_cannot_be_recorded_says_why(name):
     call = call_of(name, 2, 9)
+    assert UNRECORDED[name] in recorded_limits(call)
     with pytest.raises(BackendError, match=UNRECORDED[name]):
-        pick(call, "numba")
-    assert pick(call, "auto") is None
+        run_recorded(call)
+    assert pick(call, "auto").run.__wrapped__ is not run_recorded
+    assert pick(call_of(name, 2, 3), "auto") is None  # too short to look for a recording
 
 
 def test_new_parameters_and_settings_are_followed():

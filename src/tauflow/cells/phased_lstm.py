@@ -159,20 +159,29 @@ class PhasedLSTMCell(AbstractHoistedCell):
         *rhythm: Tensor,
     ) -> Float[Tensor, "B S"]:
         """Return [h; c] after a new input, followed by the time where it counts."""
-        N = self.hidden_size
-        before = h[..., : 2 * N]
-        y, c = before.chunk(2, dim=-1)
-        c, y = lstm_update(drive + y @ self.W_h.T, c)
-        after = torch.cat([y, c], dim=-1)
         if self.form == "released":
-            return before + dt_or_k * (after - before)
-        t = widened(h[..., 2 * N :]).sum(dim=-1, keepdim=True) + dt_or_k
-        k = self._openness(t, *rhythm)
-        moved = before + torch.cat([k, k], dim=-1) * (after - before)
-        return torch.cat([moved, *_in_parts(t, h.dtype)], dim=-1)
+            return phased_update(h, drive, dt_or_k, self.W_h.T)
+        N = self.hidden_size
+        t = clock(h[..., 2 * N :]) + dt_or_k
+        moved = phased_update(h[..., : 2 * N], drive, self._openness(t, *rhythm), self.W_h.T)
+        return torch.cat([moved, *in_parts(t, h.dtype)], dim=-1)
 
 
-def _in_parts(t: Tensor, dtype: torch.dtype) -> list[Tensor]:
+def phased_update(before: Tensor, drive: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
+    """Return [h; c] after a step of an LSTM that gates let through as far as k."""
+    y, c = before.chunk(2, dim=-1)
+    c, y = lstm_update(drive + y @ W_h_T, c)
+    after = torch.cat([y, c], dim=-1)
+    both = k if k.shape[-1] == 1 else torch.cat([k, k], dim=-1)
+    return before + both * (after - before)
+
+
+def clock(parts: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch 1"]:
+    """Return the time that a state holds, in the precision in which it counts."""
+    return widened(parts).sum(dim=-1, keepdim=True)
+
+
+def in_parts(t: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """Return numbers of a dtype whose sum is t, each rounding what those before leave."""
     parts = []
     for _ in range(_CLOCK_PARTS):

@@ -15,6 +15,7 @@ from tauflow.cells.ltc import LTCCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
+from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.checks import one_of
 from tauflow.errors import BackendError
@@ -53,6 +54,7 @@ from .native import (
     run_lstm,
     run_unmasked_gru_d,
 )
+from .phased import phased_limits, run_phased
 from .recorded import is_worth_recording, recorded_limits, run_recorded
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 from .synapses.saturated import lrc_limits, run_lrc
@@ -81,6 +83,15 @@ _ITS_OWN = (
     KernelSpec(MixedMemoryCell, "numba", numba_limits, run_mixed, rtol=1e-5, atol=1e-5),
     _triton(MixedMemoryCell, triton_limits, run_triton_cfc),
     _triton(MixedMemoryCell, triton_stepped_limits, run_triton_stepped),
+    KernelSpec(
+        PhasedLSTMCell,
+        "numba",
+        phased_limits,
+        run_phased,
+        rtol=1e-5,
+        atol=1e-5,
+        worth=is_worth_recording,
+    ),
     KernelSpec(CTRNNCell, "numba", ct_rnn_limits, run_flow, rtol=1e-5, atol=1e-5),
     _triton(CTRNNCell, triton_flow_limits, run_triton_flow),
     KernelSpec(ODELSTMCell, "numba", ode_lstm_limits, run_flow, rtol=1e-5, atol=1e-5),

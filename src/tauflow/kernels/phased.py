@@ -1,0 +1,77 @@
+"""The phased LSTM of its paper over sequences: its gates for all steps at once, the rest recorded.
+
+How far gates are open hangs on the time alone, which is counted in double precision. What is left
+is a step in single precision, as any cell's.
+"""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from tauflow.cells.base import AbstractHoistedCell, Hoisted
+from tauflow.cells.constants import widened
+from tauflow.cells.phased_lstm import PhasedLSTMCell, clock, in_parts, phased_update
+
+from .engine.program import KernelCall
+from .recorded import recorded_limits, run_recorded
+
+
+class _OpenedCell(AbstractHoistedCell):
+    """The step between [h; c] of a phased LSTM whose gates are known, which it reads."""
+
+    paper = PhasedLSTMCell.paper
+    state_names = ("h", "c")
+
+    def __init__(self, cell: PhasedLSTMCell) -> None:
+        super().__init__(5 * cell.hidden_size, cell.hidden_size)
+        self.W_h = cell.W_h
+
+    def hoist(self, x: Tensor, dt: Tensor) -> Hoisted:
+        """Return the input's share of the blocks, and k."""
+        N = self.hidden_size
+        return Hoisted((x[..., : 4 * N], x[..., 4 * N :]), (self.W_h.T,))
+
+    def advance(self, h: Tensor, drive: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
+        """Return [h; c] after a new input."""
+        return phased_update(h, drive, k, W_h_T)
+
+
+_opened: WeakKeyDictionary[PhasedLSTMCell, _OpenedCell] = WeakKeyDictionary()
+
+
+def _opened_of(cell: PhasedLSTMCell) -> _OpenedCell:
+    """Return the cell whose recordings serve another one, with that one's weights of now."""
+    opened = _opened.get(cell)
+    if opened is None or opened.hidden_size != cell.hidden_size:
+        _opened[cell] = opened = _OpenedCell(cell)
+    opened.W_h = cell.W_h
+    return opened
+
+
+def phased_limits(call: KernelCall) -> str | None:
+    """Return why the compiled loops cannot serve a call of a :class:`PhasedLSTMCell`."""
+    cell = call.cell
+    assert isinstance(cell, PhasedLSTMCell)
+    if cell.form != "paper":
+        return "its own loops are for form='paper'"
+    B, N = len(call.h), cell.hidden_size
+    learns = any(one.requires_grad for one in (call.x, call.dt, *cell.parameters()))
+    x = call.x.new_zeros(B, 1, 5 * N).requires_grad_(learns and torch.is_grad_enabled())
+    return recorded_limits(
+        KernelCall(_opened_of(cell), x, call.h[:, : 2 * N], call.dt[:, :1], observed=call.observed)
+    )
+
+
+def run_phased(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Run a :class:`PhasedLSTMCell` in the form of its paper."""
+    cell, N = call.cell, call.cell.hidden_size
+    assert isinstance(cell, PhasedLSTMCell)
+    drive, dt = cell.hoist(call.x, call.dt).per_step
+    gaps = widened(dt if call.mask is None else dt.masked_fill(~call.mask.unsqueeze(-1), 0.0))
+    start = clock(call.h[:, 2 * N :]).unsqueeze(1)
+    t = torch.cat([start, gaps], dim=1).cumsum(1)[:, 1:]
+    x = torch.cat([drive, cell.openness(t)], dim=-1)
+    opened = KernelCall(_opened_of(cell), x, call.h[:, : 2 * N], call.dt, call.mask)
+    y, last = run_recorded(opened)
+    return y.contiguous(), torch.cat([last, *in_parts(t[:, -1], last.dtype)], dim=-1)
