@@ -95,8 +95,8 @@ def lrc_forward(  # noqa: C901 - an inner loop, which calls would slow
         method: a ``Saturation``.
         h: (B, N), states before the first step.
         out: (B, T, N), receives those after each step.
-        kept: (4, B, T, E, N), receives h, r, a and q, the last one if there is an elastance;
-            (4, 0, T, E, N) if nothing is kept.
+        kept: (4, B, T, E, N), receives h, r, a and q; (3, ...) without an elastance, and with 0 in
+            place of B if nothing is kept.
     """
     u, deltas, substeps = samples.u, samples.delta, method.substeps
     N, T, keeps, liquid = h.shape[1], u.shape[1], kept.shape[1] > 0, method.drive.shape[0] > 0
