@@ -279,3 +279,18 @@ def test_a_saturated_unit_has_no_slope(activation, size):
         found.append([p.grad for p in rnn.parameters()])
     for own, other in zip(*found, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["phased-lstm", "lrc"])
+def test_weights_may_be_plain_tensors(name):
+    torch.manual_seed(0)
+    rnn, x = tauflow.build(name, 3, 6), torch.randn(2, 12, 3)
+    rnn(x)  # with its own, first
+    given = {k: (0.9 * v.detach()).requires_grad_() for k, v in rnn.named_parameters()}
+    found = []
+    for backend in ("numba", "reference"):
+        rnn.backend = backend
+        y, _ = torch.func.functional_call(rnn, given, (x,))
+        found.append([y, *torch.autograd.grad(y.square().sum(), [*given.values()])])
+    for own, plain in zip(*found, strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)

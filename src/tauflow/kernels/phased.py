@@ -45,7 +45,7 @@ def _opened_of(cell: PhasedLSTMCell) -> _OpenedCell:
     opened = _opened.get(cell)
     if opened is None or opened.hidden_size != cell.hidden_size:
         _opened[cell] = opened = _OpenedCell(cell)
-    opened.W_h = cell.W_h
+    opened._parameters["W_h"] = cell.W_h  # a plain tensor under torch.func.functional_call
     return opened
 
 
