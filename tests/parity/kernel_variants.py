@@ -32,6 +32,11 @@ VARIANTS: dict[type, list[dict[str, object]]] = {
     ElmanCell: GATED,
     GRUDCell: [{}, {"x_mean": [0.1, -0.2, 0.3]}],
     UnmaskedGRUDCell: [{}],
+    CTGRUCell: [
+        {},
+        {"decay": "since-previous", "scales": 3},
+        {"decay": "released-ltc", "scales": 2},
+    ],
     LTCCell: [
         {},
         {"sparsity": 0.8},
@@ -114,7 +119,7 @@ ON_ANY_DEVICE = [spec for spec in KERNELS if spec.device is None]
 RECORDED = [spec for spec in KERNELS if spec.run.__wrapped__ is run_recorded]
 """The recorded steps, one for every cell; ``test_recorded_sequences.py`` is about all of them."""
 
-_SOME = {CTGRUCell, GNODECell, GRUODECell}
+_SOME = {GNODECell, GRUODECell}
 ROWS = [(s, options) for s in ON_ANY_DEVICE for options in VARIANTS[s.cell] if serves(s, options)]
 ROWS += [(spec, {}) for spec in RECORDED if spec.cell in _SOME]
 """Every such kernel with each of its variants, and some recorded steps."""

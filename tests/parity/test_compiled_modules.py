@@ -17,6 +17,7 @@ MODULES = {
     "LRC": lambda: tauflow.LRC(3, 5, elastance="symmetric", substeps=2),
     "MixedMemory": lambda: tauflow.MixedMemory(3, 5, backbone_units=9),
     "CTRNN": lambda: tauflow.CTRNN(3, 5, clip=0.2, damping=0.5, num_layers=2),
+    "CTGRU": lambda: tauflow.CTGRU(3, 5, scales=3),
     "ODELSTM": lambda: tauflow.ODELSTM(3, 5, bidirectional=True),
 }
 LENGTHS = (13, 2, 3, 4, 5, 6, 7, 8, 9, 10, 200)  # the first like no other size
@@ -103,6 +104,12 @@ def test_forms_survive_as_words(family):
             engine.steps(runs, one, None, x, call.h, dt, *tensors)[0] for one in (again, form)
         )
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("family", ["flow/decay", "scales/numba"])
+def test_forms_that_are_truth_values_survive_as_words(family):
+    runs = engine.OPERATORS[family]
+    assert [runs.decode(runs.encode(form)) for form in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from sources import MODULES, PACKAGE
 KERNELS = PACKAGE / "kernels"
 FILES = [path for path in MODULES if KERNELS in path.parents]
 SHARED = {"engine", "cpu", "gpu"}
-FAMILIES = {"closed_form", "synapses", "flow"}
+FAMILIES = {"closed_form", "synapses", "flow", "scales"}
 MOST_ARGUMENTS = 10
-MOST_FILES = 51
+MOST_FILES = 54
 
 
 def folder_of(path):

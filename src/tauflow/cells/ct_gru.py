@@ -98,15 +98,24 @@ class CTGRUCell(AbstractHoistedCell):
             return torch.exp(-1 / ln_tau).expand(*dt.shape[:-1], self.scales)  # 1 / 0: e^-inf = 0
         return torch.exp(-dt / torch.exp(ln_tau))
 
+    @property
+    def decays_first(self) -> bool:
+        """Whether the gap before a sample acts on what the sample finds."""
+        return self.decay == "until-next"
+
+    def shifted_bias(self) -> Float[Tensor, " K"]:
+        """Return b, ln tau_k taken off the gates' share."""
+        b_gates, b_q = self.b.split([len(self.W_h), self.hidden_size])
+        ln_tau = self._ln_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
+        return torch.cat([b_gates - ln_tau, b_q])
+
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the input's share of the gates and of q, the decay factors, and the weights.
 
         The gates' share already has ln tau_k taken off.
         """
         sizes = [len(self.W_h), self.hidden_size]
-        b_gates, b_q = self.b.split(sizes)
-        ln_tau = self._ln_tau(self.b).repeat_interleave(self.hidden_size).repeat(2)
-        gates, q = (x @ self.W_x.T + torch.cat([b_gates - ln_tau, b_q])).split(sizes, dim=-1)
+        gates, q = (x @ self.W_x.T + self.shifted_bias()).split(sizes, dim=-1)
         return Hoisted((gates, q, self.factors(dt)), (self.W_h.T, self.W_q.T))
 
     def advance(
@@ -119,20 +128,7 @@ class CTGRUCell(AbstractHoistedCell):
         W_q_T: Float[Tensor, "N N"],
     ) -> Float[Tensor, "B S"]:
         """Return the memories after a new input and the decay before or after it."""
-        # Scales before neurons: sums and softmax over the scales then run along whole rows.
-        H = h.unflatten(-1, (self.scales, self.hidden_size))
-        left = left.unsqueeze(-1)
-        if self.decay == "until-next":
-            H = H * left
-        gates = torch.addmm(gates_x, H.sum(-2), W_h_T)
-        gates = gates.unflatten(-1, (2, self.scales, self.hidden_size))
-        r, s = torch.softmax(-gates.square(), dim=-2).unbind(-3)
-        q = torch.tanh(torch.addmm(q_x, (r * H).sum(-2), W_q_T))
-        H = H + s * (q.unsqueeze(-2) - H)
-        if self.decay != "until-next":
-            H = H * left
-        after: Tensor = H.flatten(-2)
-        return after
+        return multiscale_update(self.decays_first, h, gates_x, q_x, left, W_h_T, W_q_T)
 
     def readout(self, h: Float[Tensor, "*batch S"]) -> Float[Tensor, "*batch H"]:
         """Return the sum of each neuron's memories."""
@@ -143,3 +139,38 @@ class CTGRUCell(AbstractHoistedCell):
         """Return ln tau_k; made here, for a buffer would keep the precision it was made in."""
         k = torch.arange(self.scales, dtype=like.dtype, device=like.device)
         return k * (math.log(10) / 2)
+
+
+def multiscale_update(
+    decays_first: bool,
+    h: Float[Tensor, "B S"],
+    gates_x: Float[Tensor, "B G"],
+    q_x: Float[Tensor, "B N"],
+    left: Float[Tensor, "B M"],
+    W_h_T: Float[Tensor, "N G"],
+    W_q_T: Float[Tensor, "N N"],
+) -> Float[Tensor, "B S"]:
+    """Return memories after a new input and a decay, which comes before or after it.
+
+    Args:
+        decays_first: whether it comes before.
+        h: memories, scale by scale.
+        gates_x: the input's share of both gates, ln tau_k taken off.
+        q_x: its share of q.
+        left: what the decay leaves of each memory.
+        W_h_T: the gates' weights of the memories' sums.
+        W_q_T: those of q, of what is read from the memories.
+    """
+    # Scales before neurons: sums and softmax over the scales then run along whole rows.
+    scales, N = left.shape[-1], len(W_q_T)
+    H, left = h.unflatten(-1, (scales, N)), left.unsqueeze(-1)
+    if decays_first:
+        H = H * left
+    gates = torch.addmm(gates_x, H.sum(-2), W_h_T).unflatten(-1, (2, scales, N))
+    r, s = torch.softmax(-gates.square(), dim=-2).unbind(-3)
+    q = torch.tanh(torch.addmm(q_x, (r * H).sum(-2), W_q_T))
+    H = H + s * (q.unsqueeze(-2) - H)
+    if not decays_first:
+        H = H * left
+    after: Tensor = H.flatten(-2)
+    return after

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.catalog import MODELS
 from tauflow.cells.cfc import CfCCell
+from tauflow.cells.ct_gru import CTGRUCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import ElmanCell, GRUCell, LSTMCell
 from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
@@ -56,6 +57,7 @@ from .native import (
 )
 from .phased import phased_limits, run_phased
 from .recorded import is_worth_recording, recorded_limits, run_recorded
+from .scales.programs import run_scales, scales_limits
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 from .synapses.saturated import lrc_limits, run_lrc
 
@@ -72,6 +74,7 @@ _ITS_OWN = (
     KernelSpec(ElmanCell, "torch", gated_limits, run_elman, rtol=1e-5, atol=1e-6),
     KernelSpec(GRUDCell, "numba", decay_limits, run_gru_d, rtol=1e-5, atol=1e-5),
     KernelSpec(UnmaskedGRUDCell, "numba", decay_limits, run_unmasked_gru_d, rtol=1e-5, atol=1e-5),
+    KernelSpec(CTGRUCell, "numba", scales_limits, run_scales, rtol=1e-5, atol=1e-5),
     KernelSpec(LTCCell, "numba", ltc_limits, run_ltc, rtol=1e-5, atol=1e-5),
     _triton(LTCCell, triton_ltc_limits, run_triton_ltc),
     KernelSpec(LRCCell, "numba", lrc_limits, run_lrc, rtol=1e-5, atol=1e-5),
@@ -112,7 +115,7 @@ _RECORDED = tuple(
         worth=is_worth_recording,
     )
     for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
-    if cell not in (LTCCell, LRCCell)  # whose own loops are faster, whatever the size
+    if cell not in (LTCCell, LRCCell, CTGRUCell)  # whose own loops are faster, whatever the size
 )
 
 KERNELS: tuple[KernelSpec, ...] = tuple(
