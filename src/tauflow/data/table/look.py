@@ -11,8 +11,9 @@ from tauflow.errors import TauflowError
 from .coded import Coded, different_in
 from .files import read_table
 from .frames import sequences_of
-from .options import COMMA, DUPLICATES, TableOptions
-from .sheet import TRUTH_WORDS, Floats, Sheet, as_number
+from .options import COMMA, DUPLICATES, TEXTS, TableOptions
+from .sheet import FEW, TRUTH_WORDS, Floats, Sheet, as_number
+from .target import kind_of
 from .times import DEFAULT_UNIT, UNITS, is_date, read_times
 
 
@@ -95,6 +96,8 @@ def look_at(path: Path, delimiter: str = COMMA) -> Look:
     sheet = read_table(path, TableOptions(delimiter=delimiter))
     holds = {name: _holds(sheet, name) for name in sheet.columns}
     roles = _roles(sheet, holds)
+    if "target" in roles:
+        sheet = _with_labels(path, delimiter, sheet, roles["target"], holds)
     columns = tuple(
         Column(
             name,
@@ -123,6 +126,20 @@ def look_at(path: Path, delimiter: str = COMMA) -> Look:
     nothing = (np.array([float(len(sheet))]), np.zeros(0), "rows")
     options = replace(options, duplicates=DUPLICATES[0])
     return Look(path, len(sheet), columns, options, *nothing, problem)
+
+
+def _with_labels(
+    path: Path, delimiter: str, sheet: Sheet, target: str, holds: dict[str, str]
+) -> Sheet:
+    """Return the table with its target read as training would: 01 and 1 may be two classes."""
+    again = read_table(path, TableOptions(delimiter=delimiter, target=target))
+    if again.missing(target).all() or again.columns[target].dtype.kind in "mM":
+        return sheet
+    kind, count = kind_of(again, target, most=FEW)
+    if kind != TEXTS:
+        return sheet
+    holds[target] = f"text, {count} different"
+    return again
 
 
 def _gaps(path: Path, options: TableOptions) -> tuple[Floats, Floats, str]:

@@ -151,7 +151,7 @@ def target_of(
         per_step=per_step,
         outputs=classes or names,
         notes=tuple(notes),
-        kind=_kind(sheet, name)[0] if classes else TEXTS,
+        kind=kind_of(sheet, name)[0] if classes else TEXTS,
     )
     return _whole_ids(sheet.where, _with_targets(target, sequences, sequences))
 
@@ -173,7 +173,7 @@ def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
         return REGRESSION, "several targets"
     if task is not None:
         return task, "as asked for"
-    kind, count = _kind(sheet, names[0], most=FEW)
+    kind, count = kind_of(sheet, names[0], most=FEW)
     if names[0] in sheet.categorical:
         return CLASSIFICATION, f"{names[0]!r} is categorical, with {count} categories"
     few = kind == WHOLE and count <= FEW
@@ -199,7 +199,7 @@ def _whole_ids(where: str, target: Target) -> Target:
     return target
 
 
-def _kind(sheet: Sheet, column: str, *, most: float = math.inf) -> tuple[str, int]:
+def kind_of(sheet: Sheet, column: str, *, most: float = math.inf) -> tuple[str, int]:
     """Return what a column holds, and how many different values.
 
     Text that reads as numbers or truth values is text, but for that of a file of nothing else. Even
@@ -232,7 +232,7 @@ def _kind(sheet: Sheet, column: str, *, most: float = math.inf) -> tuple[str, in
 
 def _classes(sheet: Sheet, column: str, rows: Indices) -> tuple[Indices, tuple[str, ...]]:
     """Return the class of every row, (R,), 0 where there is none, and the names of the classes."""
-    kind, _ = _kind(sheet, column)
+    kind, _ = kind_of(sheet, column)
     key = truth if kind == TRUTHS else exact_number
     cells = sheet.texts(column) if kind == TEXTS else sheet.columns[column]
     chosen = cells[rows]
