@@ -1,6 +1,7 @@
 """What the sequence kernels do beside computing: memory, threads, masks, odd numbers."""
 
 import threading
+from functools import partial
 from itertools import product
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.utils import spectral_norm, weight_norm
+from torch.nn.utils.prune import l1_unstructured
 
 import tauflow
 from tauflow.cells import MODELS
@@ -281,11 +284,13 @@ def test_a_saturated_unit_has_no_slope(activation, size):
         torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()))
 
 
-@pytest.mark.parametrize("name", ["phased-lstm", "lrc"])
-def test_weights_may_be_plain_tensors(name):
+@pytest.mark.parametrize("first", ["their own", "plain"])
+@pytest.mark.parametrize("name", ["phased-lstm", "lrc", "ct-gru"])
+def test_weights_may_be_plain_tensors(name, first):
     torch.manual_seed(0)
     rnn, x = tauflow.build(name, 3, 6), torch.randn(2, 12, 3)
-    rnn(x)  # with its own, first
+    if first == "their own":
+        rnn(x)
     given = {k: (0.9 * v.detach()).requires_grad_() for k, v in rnn.named_parameters()}
     found = []
     for backend in ("numba", "reference"):
@@ -294,3 +299,41 @@ def test_weights_may_be_plain_tensors(name):
         found.append([y, *torch.autograd.grad(y.square().sum(), [*given.values()])])
     for own, plain in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
+    rnn.backend = "numba"
+    y, expected = rnn(x)[0], reference_loop(KernelCall(rnn.cell, x, *state_and_gaps(rnn, x)))[0]
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)  # and its own again
+
+
+def state_and_gaps(rnn, x):
+    return rnn.initial_state(len(x)), torch.ones_like(x[..., :1])
+
+
+@pytest.mark.parametrize("how", [weight_norm, spectral_norm, partial(l1_unstructured, amount=0.5)])
+def test_a_phased_lstm_learns_with_weights_that_hooks_compute(how):
+    """What they compute is a plain tensor, another one in every call."""
+    torch.manual_seed(0)
+    rnn, x = tauflow.PhasedLSTM(3, 6), torch.randn(2, 12, 3)
+    how(rnn.cell, "W_h")
+    rnn.eval()  # in which a spectral norm takes no step of its own
+    optimizer = torch.optim.SGD(rnn.parameters(), lr=0.05)
+    for _ in range(3):
+        found = []
+        for rnn.backend in ("numba", "reference"):
+            optimizer.zero_grad()
+            y, _ = rnn(x)
+            y.square().sum().backward()
+            found.append([y.detach(), *(p.grad.clone() for p in rnn.parameters())])
+        for own, plain in zip(*found, strict=True):
+            torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transforms_take_the_plain_steps(name):
+    """In single precision, over enough steps for every kernel to be worth it."""
+    torch.manual_seed(0)
+    rnn, x = tauflow.build(name, 3, 4), torch.randn(2, 9, 3)
+    given = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(rnn(given)[0].sum(), given)
+    found = torch.func.grad(lambda x: rnn(x)[0].sum())(x)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kernel_variants import RECORDED
+from torch.nn.utils.parametrize import register_parametrization
 
 import tauflow
 from tauflow.cells.catalog import MODELS
@@ -201,6 +202,32 @@ def test_a_parameter_that_meets_the_state_twice_gets_both_gradients():
     torch.testing.assert_close(found, expected)
     (found,) = torch.autograd.grad(graph.run([h], prelude.run(module, ())).sum(), module.w)
     torch.testing.assert_close(found, expected)
+
+
+def test_one_tensor_under_two_names_may_become_two():
+    call = call_of("gru", 3, 9, sizes=(6, 6))
+    own = call.cell.W_h
+    call.cell.W_h = call.cell.W_x
+    run_recorded(call)
+    call.cell.W_h = own
+    expected = values_and_gradients(reference_loop, call)
+    assert_close(values_and_gradients(run_recorded, call), expected)
+
+
+class Scaled(torch.nn.Module):
+    """Scales a tensor by a number that nobody sees."""
+
+    _factor = 1.0
+
+    def forward(self, weight):
+        return self._factor * weight
+
+
+def test_what_computes_a_parametrized_tensor_may_depend_on_anything():
+    call, scaled = call_of("cfc", 3, 9), Scaled()
+    register_parametrization(call.cell.heads, "weight", scaled)
+    for scaled._factor in (1.0, 0.1):
+        assert_close(run_recorded(call), reference_loop(call))
 
 
 def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from tauflow.data.table.sheet import sheet_of
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec
+from tauflow.models.specified import ModelSpec, spanning
 from tauflow.training import Recipe, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.metrics import predict
@@ -332,8 +332,10 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self._learn_scale(targets, counts)
         self._built = {name: getattr(self, name) for name in self._fixed}
+        preparation = self.preparation_
+        spec = ModelSpec(self.model, self.hidden_size, options=self.options or {})
         module = network_of(
-            ModelSpec(self.model, self.hidden_size, options=self.options or {}),
+            spanning(spec, lambda: preparation.batch(rows)),
             task,
             input_size=self.preparation_.input_size,
             backend=self.backend,

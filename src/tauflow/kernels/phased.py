@@ -4,6 +4,10 @@ How far gates are open hangs on the time alone, which is counted in double preci
 is a step in single precision, as any cell's.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,6 +17,7 @@ from tauflow.cells.base import AbstractHoistedCell, Hoisted
 from tauflow.cells.constants import widened
 from tauflow.cells.phased_lstm import PhasedLSTMCell, clock, in_parts, phased_update
 
+from .engine.needs import NUMBA
 from .engine.program import KernelCall
 from .recorded import recorded_limits, run_recorded
 
@@ -23,9 +28,11 @@ class _OpenedCell(AbstractHoistedCell):
     paper = PhasedLSTMCell.paper
     state_names = ("h", "c")
 
-    def __init__(self, cell: PhasedLSTMCell) -> None:
-        super().__init__(5 * cell.hidden_size, cell.hidden_size)
-        self.W_h = cell.W_h
+    W_h: Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(5 * hidden_size, hidden_size)
+        self.register_parameter("W_h", None)
 
     def hoist(self, x: Tensor, dt: Tensor) -> Hoisted:
         """Return the input's share of the blocks, and k."""
@@ -37,16 +44,28 @@ class _OpenedCell(AbstractHoistedCell):
         return phased_update(h, drive, k, W_h_T)
 
 
-_opened: WeakKeyDictionary[PhasedLSTMCell, _OpenedCell] = WeakKeyDictionary()
+class _Opened(threading.local):
+    """The cells whose recordings serve others, of each thread, which sets their weights."""
+
+    def __init__(self) -> None:
+        self.cells: WeakKeyDictionary[PhasedLSTMCell, _OpenedCell] = WeakKeyDictionary()
 
 
-def _opened_of(cell: PhasedLSTMCell) -> _OpenedCell:
-    """Return the cell whose recordings serve another one, with that one's weights of now."""
-    opened = _opened.get(cell)
+_opened = _Opened()
+
+
+@contextmanager
+def _opened_as(cell: PhasedLSTMCell) -> Iterator[_OpenedCell]:
+    """Lend the cell whose recordings serve another one, with that one's weights of now."""
+    opened = _opened.cells.get(cell)
     if opened is None or opened.hidden_size != cell.hidden_size:
-        _opened[cell] = opened = _OpenedCell(cell)
-    opened._parameters["W_h"] = cell.W_h  # a plain tensor under torch.func.functional_call
-    return opened
+        _opened.cells[cell] = opened = _OpenedCell(cell.hidden_size)
+    # as it is: a plain tensor under torch.func.functional_call, and of a pruned cell
+    opened._parameters["W_h"] = cell.W_h
+    try:
+        yield opened
+    finally:
+        opened._parameters["W_h"] = None
 
 
 def phased_limits(call: KernelCall) -> str | None:
@@ -55,12 +74,16 @@ def phased_limits(call: KernelCall) -> str | None:
     assert isinstance(cell, PhasedLSTMCell)
     if cell.form != "paper":
         return "its own loops are for form='paper'"
+    reason = NUMBA.why_not(replace(call, observed=None))
+    if reason is not None:
+        return reason
     B, N = len(call.h), cell.hidden_size
     learns = any(one.requires_grad for one in (call.x, call.dt, *cell.parameters()))
     x = call.x.new_zeros(B, 1, 5 * N).requires_grad_(learns and torch.is_grad_enabled())
-    return recorded_limits(
-        KernelCall(_opened_of(cell), x, call.h[:, : 2 * N], call.dt[:, :1], observed=call.observed)
-    )
+    with _opened_as(cell) as opened:
+        return recorded_limits(
+            KernelCall(opened, x, call.h[:, : 2 * N], call.dt[:, :1], observed=call.observed)
+        )
 
 
 def run_phased(call: KernelCall) -> tuple[Tensor, Tensor]:
@@ -72,6 +95,6 @@ def run_phased(call: KernelCall) -> tuple[Tensor, Tensor]:
     start = clock(call.h[:, 2 * N :]).unsqueeze(1)
     t = torch.cat([start, gaps], dim=1).cumsum(1)[:, 1:]
     x = torch.cat([drive, cell.openness(t)], dim=-1)
-    opened = KernelCall(_opened_of(cell), x, call.h[:, : 2 * N], call.dt, call.mask)
-    y, last = run_recorded(opened)
+    with _opened_as(cell) as opened:
+        y, last = run_recorded(KernelCall(opened, x, call.h[:, : 2 * N], call.dt, call.mask))
     return y.contiguous(), torch.cat([last, *in_parts(t[:, -1], last.dtype)], dim=-1)

@@ -1,16 +1,18 @@
 """Models from specifications: what a table or a command says of a model, and how it is built."""
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard
 from tauflow.errors import ArgumentError, OptionError
+from tauflow.training.long_gaps import latest_time
 from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 from .base import AbstractWholeModel
-from .registry import Entry, build_convolutional, entry_of
+from .registry import WHOLE_MODELS, Entry, build_convolutional, entry_of
 from .sequence_model import SequenceModel
 
 _FOLLOWS = "follows from the data set"
@@ -50,6 +52,24 @@ class ModelSpec:
         for name in self.options:
             if name in _PLACES:
                 raise OptionError(f"the model option {name!r} {_PLACES[name]}; leave it out.")
+
+
+def spanning(spec: ModelSpec, train: Callable[[], SequenceBatch]) -> ModelSpec:
+    """Return the specification of a model that looks at the times of its training data.
+
+    What looks at times up to a ``horizon`` gets the last one there, unless one is given.
+
+    Args:
+        spec: of the model.
+        train: returns the data; called only if they are looked at.
+    """
+    whole = WHOLE_MODELS.get(spec.cell)
+    if whole is None or "horizon" not in inspect.signature(whole.model.__init__).parameters:
+        return spec
+    if "horizon" in spec.options:
+        return spec
+    latest = latest_time(train())
+    return replace(spec, options={**spec.options, "horizon": latest}) if latest > 0 else spec
 
 
 def build_model(spec: ModelSpec, card: DatasetCard) -> SequenceModel | AbstractWholeModel:

@@ -1,12 +1,12 @@
 """What a step does to its state, as a list of torch's operations, and the tensors that it meets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .tape import CannotRecordError
@@ -298,7 +298,10 @@ def watch(
     Raises:
         CannotRecordError: what it does cannot be listed.
     """
-    own = chain(module.named_parameters(), module.named_buffers())
+    own = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
     names: dict[int, str | int] = {id(tensor): name for name, tensor in own}
     names.update((id(tensor), number) for number, tensor in enumerate(fixed))
     watcher = _Watcher(names)
@@ -309,10 +312,22 @@ def watch(
     result = watcher.slot(after)
     slots = tuple(slot for slot, _ in watcher.met.values())
     met = [tensor for _, tensor in watcher.met.values()]
-    prelude = watcher.others.prelude(met)
+    prelude = watcher.others.prelude(met) if _may_be_retold(module, own) else None
     if prelude is not None and not _same(prelude.run(module, fixed), met):
         prelude = None
     return Watched(Graph(tuple(watcher.nodes), slots, result), met, prelude)
+
+
+def _may_be_retold(module: nn.Module, own: Sequence[tuple[str, Tensor]]) -> bool:
+    """Whether all that a module's tensors come of is in them, and each has a name of its own.
+
+    Where two names lead to one memory, which of them a step read cannot be told. What computes a
+    parametrized tensor may depend on anything.
+    """
+    places = [tensor.data_ptr() for _, tensor in own if tensor.numel()]
+    if len(set(places)) < len(places):
+        return False
+    return not any(map(is_parametrized, module.modules()))
 
 
 def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

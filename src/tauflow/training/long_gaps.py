@@ -4,6 +4,7 @@ import math
 import statistics
 import warnings
 
+import torch
 from torch import nn
 
 from tauflow.batch import SequenceBatch
@@ -45,11 +46,13 @@ def long_gap_words(model: nn.Module, data: SequenceBatch) -> str:
 
 
 def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
-    """Warn if a model reads gaps, and those of the data are far from its time constants.
+    """Warn if a model reads times, and those of the data are far from what it was made for.
 
-    The median of the gaps above 0 is looked at, of as many sequences as fit into memory at ease.
-    Time constants begin around 1, or around the ``tau`` that cells were built with.
+    Of gaps, the median of those above 0 is looked at, of as many sequences as fit into memory at
+    ease. Time constants begin around 1, or around the ``tau`` that cells were built with. Parts
+    that look at times up to a ``horizon`` should meet the last one near it.
     """
+    _warn_of_horizon(model, data, stacklevel=stacklevel + 1)
     if data.dt is None or not any(getattr(part, "uses_dt", False) for part in model.modules()):
         return
     _, piece = next(data.pieces())
@@ -68,6 +71,38 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
         TimeUnitWarning,
         stacklevel=stacklevel + 1,
     )
+
+
+def _warn_of_horizon(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
+    for part in model.modules():
+        horizon = getattr(part, "horizon", None)
+        if not isinstance(horizon, float | int) or isinstance(horizon, bool):
+            continue
+        latest = latest_time(data)
+        if _LEAST_OF_HORIZON * horizon <= latest <= _MOST_OF_HORIZON * horizon:
+            continue
+        warnings.warn(
+            f"{type(part).__name__} looks at times from 0 to {horizon:g}, its horizon, and the "
+            f"last sample of the training data is at {latest:.4g}, so that little may be learned. "
+            f"Build it with horizon={latest:.4g}.",
+            TimeUnitWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+_LEAST_OF_HORIZON, _MOST_OF_HORIZON = 0.1, 1.25
+
+
+def latest_time(data: SequenceBatch) -> float:
+    """Return the time of the last sample of all sequences, the sum of its gaps; 1 each without."""
+    latest = 0.0
+    for _, piece in data.pieces():
+        gaps = piece.x.new_ones(piece.x.shape[:2]) if piece.dt is None else piece.dt
+        if piece.mask is not None:
+            gaps = gaps.masked_fill(~piece.mask, 0.0)
+        if gaps.numel():
+            latest = max(latest, float(gaps.sum(1, dtype=torch.float64).max()))
+    return latest
 
 
 def _time_constant(model: nn.Module) -> float:

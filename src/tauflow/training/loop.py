@@ -123,7 +123,8 @@ def train(
         RankError: another process of the group failed.
 
     Warns:
-        TimeUnitWarning: the model reads gaps, and their median is far from its time constants.
+        TimeUnitWarning: the model reads gaps, and their median is far from its time constants; or
+            it looks at times up to a horizon, and the last one is far from that.
     """
     ranks = Ranks.here()
     at_least(0, seed=seed)

@@ -15,7 +15,7 @@ from .metrics import METRICS
 from .optimization import l2_penalty
 from .ranks import Ranks
 from .recipe import Recipe
-from .score import Score
+from .score import Score, counting_targets
 
 Splits = dict[str, SequenceBatch | None]
 
@@ -93,7 +93,7 @@ class Measures:
         Raises:
             ArgumentError: see :func:`_check_own_loss`.
         """
-        _check_own_loss(loss, recipe)
+        _check_own_loss(loss, recipe, train)
         if card is not None:
             loss = card.loss if _is_auto(loss) else loss
             metric = card.metric if _is_auto(metric) else metric
@@ -160,12 +160,13 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         l2_penalty(model)
 
 
-def _check_own_loss(loss: object, recipe: Recipe) -> None:
+def _check_own_loss(loss: object, recipe: Recipe, data: SequenceBatch) -> None:
     """Refuse a loss of PyTorch's kind that would be another one than it seems.
 
     Args:
         loss: as it was given.
         recipe: the protocol.
+        data: to train on.
 
     Raises:
         ArgumentError: it has parameters, which nobody trains; or parts of a batch are added up by
@@ -178,15 +179,28 @@ def _check_own_loss(loss: object, recipe: Recipe) -> None:
             f"loss={type(loss).__name__} has parameters, and only the model's are trained. Make "
             "it a part of the model, used in training_loss, or call loss.requires_grad_(False)."
         )
-    by_weight = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) and loss.weight is not None
-    reduction = getattr(loss, "reduction", "mean")
-    if recipe.accumulate > 1 and (by_weight or reduction != "mean"):
-        why = "divides by weights" if by_weight else f"has reduction={reduction!r}"
+    why = _why_no_mean(loss, data) if recipe.accumulate > 1 else None
+    if why is not None:
         raise ArgumentError(
             f"accumulate adds up a batch's loss by its entries, and loss={type(loss).__name__} is "
             f"no mean over them: it {why}. Take one that is (for classes class_weights with "
-            "class_weight_mean='entries'), or accumulate=1."
+            "class_weight_mean='entries', and y_mask for what is not to count), or accumulate=1."
         )
+
+
+def _why_no_mean(loss: nn.Module, data: SequenceBatch) -> str | None:
+    """Return why a loss of PyTorch's kind is no mean over the entries of targets."""
+    reduction = getattr(loss, "reduction", "mean")
+    if reduction != "mean":
+        return f"has reduction={reduction!r}"
+    if not isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        return None
+    if loss.weight is not None:
+        return "divides by weights"
+    ignored = loss.ignore_index
+    if any(bool((counting_targets(piece) == ignored).any()) for _, piece in data.pieces()):
+        return f"leaves out targets that are ignore_index={ignored}"
+    return None
 
 
 def check_types(model: nn.Module, splits: Splits, recipe: Recipe | None) -> None:

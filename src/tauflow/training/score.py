@@ -155,7 +155,7 @@ class Score:
         sides: set[bool] = set()  # whether there are negatives, and positives
         for first, piece in batch.pieces():
             refuse_masked_targets(where, piece, first)
-            counting = _counting_targets(piece)
+            counting = counting_targets(piece)
             self._check_values(where, counting)
             if self.both_classes and len(sides) < 2:
                 sides.update((counting > 0.5).unique().tolist())
@@ -208,7 +208,7 @@ class Score:
             )
 
 
-def _counting_targets(batch: SequenceBatch) -> Tensor:
+def counting_targets(batch: SequenceBatch) -> Tensor:
     """Return the targets that count, as far as can be told without predictions."""
     y, valid = batch.y, batch.mask if batch.y_mask is None else batch.y_mask
     # A target per sequence has no step axis for a mask to select from.

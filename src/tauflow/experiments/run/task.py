@@ -21,7 +21,7 @@ from tauflow.experiments.spec.experiment import Part
 from tauflow.export.files import PREDICTOR
 from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec
+from tauflow.models.specified import ModelSpec, spanning
 from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.logs import log_to
@@ -91,7 +91,8 @@ class Source:
     compared: TaskData
 
     def job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
-        """Return the job of training a model on these data."""
+        """Return the job of training a model on these data, whose times it is to span."""
+        spec = spanning(spec, lambda: self.data.train)
         return Job(
             experiment=self.part.dataset,
             row=spec.cell,
