@@ -63,10 +63,9 @@ def spanning(spec: ModelSpec, train: Callable[[], SequenceBatch]) -> ModelSpec:
         spec: of the model.
         train: returns the data; called only if they are looked at.
     """
-    whole = WHOLE_MODELS.get(spec.cell)
-    if whole is None or "horizon" not in inspect.signature(whole.model.__init__).parameters:
+    if spec.cell not in WHOLE_MODELS or "horizon" in spec.options:
         return spec
-    if "horizon" in spec.options:
+    if "horizon" not in inspect.signature(WHOLE_MODELS[spec.cell].model.__init__).parameters:
         return spec
     latest = latest_time(train())
     return replace(spec, options={**spec.options, "horizon": latest}) if latest > 0 else spec

@@ -2,11 +2,15 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 import tauflow
 from tauflow.errors import TimeUnitWarning
+from tauflow.estimators import SequenceClassifier
+from tauflow.models import IPNet
+from tauflow.training.long_gaps import latest_time
 
 
 def trained(gap, rnn=tauflow.CfC, **options):
@@ -56,3 +60,40 @@ def test_models_that_read_no_gaps_are_not_concerned():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(1e-6, rnn=tauflow.LSTM)
+
+
+@pytest.mark.parametrize(("horizon", "told"), [(5.0, False), (4.0, True), (61.0, True)])
+def test_a_horizon_far_from_the_last_time_is_pointed_out(horizon, told):
+    torch.manual_seed(0)
+    batch = tauflow.SequenceBatch(torch.randn(4, 6, 2), torch.randn(4, 1), dt=torch.ones(4, 6))
+    body = IPNet(2, 3, horizon=horizon, reference_points=4)
+    recipe = tauflow.Recipe(epochs=1, batch_size=4, select="last")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        tauflow.train(tauflow.SequenceModel(body, 1), train=batch, recipe=recipe, seed=0)
+    words = [str(one.message) for one in found if one.category is TimeUnitWarning]
+    assert bool(words) is told
+    assert not told or f"from 0 to {horizon:g}, its horizon" in words[0]
+    assert not told or words[0].endswith("Build it with horizon=6.")
+    assert all(one.filename == __file__ for one in found if one.category is TimeUnitWarning)
+
+
+def test_the_last_time_is_that_of_a_sample():
+    dt = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 50.0]])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    batch = tauflow.SequenceBatch(torch.zeros(2, 3, 1), torch.zeros(2, 1), dt=dt, mask=mask)
+    assert latest_time(batch) == 4.0
+    assert latest_time(tauflow.SequenceBatch(batch.x, batch.y)) == 3.0
+
+
+@pytest.mark.parametrize("given", [None, 7.0])
+def test_models_made_by_name_span_their_training_data(given):
+    options = {"reference_points": 4} | ({} if given is None else {"horizon": given})
+    classifier = SequenceClassifier(model="ip-net", hidden_size=3, epochs=1, options=options)
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(8, 5, 2)), np.tile(np.arange(5) * 10.0, (8, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TimeUnitWarning)
+        classifier.fit(x, np.tile(["a", "b"], 4), t=t)
+    (body,) = (part for part in classifier.module_.modules() if isinstance(part, IPNet))
+    assert body.horizon == (4.0 if given is None else given)  # gaps of 10 are 1
