@@ -140,16 +140,17 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         variables=variables,
         kind=target.kind,
     )
+    season = season_of(options, times, split.trained)
     notes = (
         *target.notes,
         *_notes_on_targets(target),
         *split.notes,
+        *_notes_on_season(season, split, options),
         *_notes_on_categories(categories),
         *_notes_on_missing(seen),
         *_notes_on_scale(info, options),
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
     )
-    season = season_of(options, times, split.trained)
     card = _card(split, info, name=name, source=source, notes=notes, season=season)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
@@ -346,6 +347,21 @@ def _notes_on_targets(target: Target) -> list[str]:
     if not target.per_step or known.all():
         return []
     return [f"{(~known).sum()} of {known.size} targets are missing and do not count."]
+
+
+def _notes_on_season(season: int, split: Split, options: TableOptions) -> list[str]:
+    """Say so where no sequence of the test part is long enough to look a season back."""
+    target, longest = split.target, int(split.parts["test"].lengths.max())
+    if not (season and target.is_next_step):
+        return []
+    needed = season + 1 - min(target.horizon or 1, season)
+    if longest >= needed:
+        return []
+    advice = "Give longer sequences" if options.window is None else "Take longer windows (--window)"
+    return [
+        f"Warning: nothing is compared with values of a season, {season} rows, ago: that takes "
+        f"{needed} rows, and the longest sequence of the test part has {longest}. {advice}."
+    ]
 
 
 def _notes_on_categories(categories: Categories) -> list[str]:

@@ -10,9 +10,10 @@ from torch import Tensor
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import GAP_AHEAD, MEASURED
+from tauflow.experiments.run.baselines import as_before, share_without_season
 from tauflow.experiments.run.task import TaskRun
 
-from .answered import Answered
+from .answered import Answered, answered
 from .document import Pairs
 
 _WORST = 10
@@ -156,13 +157,13 @@ def errors(found: Answered, data: TaskData) -> list[Listing]:
     title, caption = "Errors of each target", "the worst first"
     places = order.flip(0).tolist()
     if data.card.horizon:
-        title, caption = "Errors by horizon", "the next row first; as now: the last row's value"
+        title, caption = "Errors by horizon", "the next row first; as now: the last measured value"
         scores["as now"] = _error_of_saying(1, found, data)
-        if season := data.card.season:
+        lacking, season = share_without_season(data), data.card.season
+        if lacking < 1:
             scores["a season ago"] = _error_of_saying(season, found, data)
             caption += f"; a season ago: that of {_rows(season)} before"
-            if season > data.test.x.shape[1]:  # so does the trivial forecast of that name
-                caption += ", or of a window's first row"
+            caption += ", or as now where a window holds none" if lacking else ""
         places = list(range(len(ours)))
     rows = [[info.outputs[n], *(f"{one[n]:.4g}" for one in scores.values())] for n in places]
     caption = f"Root mean squared test errors in units of the table, {caption}."
@@ -171,12 +172,8 @@ def errors(found: Answered, data: TaskData) -> list[Listing]:
 
 def _error_of_saying(rows: int, found: Answered, data: TaskData) -> Tensor:
     """Return the error of values that come again after so many rows, for each target."""
-    info, horizon = data.table, data.card.horizon
-    assert info is not None
-    ahead = torch.arange(horizon)
-    places = (data.test.x.shape[1] - rows + ahead % rows).clamp(min=0)
-    again = info.unscale_inputs(data.test.x[:, places])[..., : found.truth.shape[1] // horizon]
-    return (again.flatten(1) - found.truth).square().nanmean(0).sqrt()
+    again = answered(as_before(data, rows), data).predicted
+    return (again - found.truth).square().nanmean(0).sqrt()
 
 
 def worst_ids(found: Answered, data: TaskData) -> list[Listing]:

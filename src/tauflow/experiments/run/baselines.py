@@ -1,18 +1,24 @@
 """Trivial predictions, which a trained model must beat."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.table.options import MEASURED
 from tauflow.training.metrics import evaluate
+from tauflow.training.score import Score
 
 
 def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     """Score trivial predictions on the test part.
 
     ``persistence``, of a forecast: what is to be predicted stays as it was last measured.
-    ``seasonal naive``, if the season is known: it is as it was a season ago.
+    ``seasonal naive``, if the season is known: it is as it was a season ago. What the sequence, or
+    window, holds no such value for is predicted by persistence, and the name says of how much that
+    is true, as ``seasonal naive (40 % as persistence)``; of everything, there is no such row.
     ``training mean``: the mean target of the training part; for classes, ``most frequent class``;
     for an F1 score ``always the positive class``, for an area under a ROC curve, which no constant
     brings above a half, ``the same for all``.
@@ -32,15 +38,40 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     if card.task == "regress":
         mean = _mean_target(data.train, per_step=card.per_step)
         found = [("training mean", score(_Constant(mean, card)))]
-        size = card.target_size // (card.horizon or 1)
         if card.forecast:
-            found.insert(0, ("persistence", score(_Persistence(size, card.horizon))))
-        if card.forecast and card.season:
-            naive = _Persistence(size, card.horizon, card.season)
-            found.insert(1, ("seasonal naive", score(naive)))
+            found.insert(0, ("persistence", score(as_before(data))))
+        lacking = share_without_season(data)
+        if lacking < 1:
+            naive = as_before(data, card.season)
+            found.insert(1, (f"seasonal naive{_told(lacking)}", score(naive)))
         return found
     same = _same_class(data, metric)
     return [] if same is None else [(same[0], score(_Constant(same[1], card)))]
+
+
+def as_before(data: TaskData, season: int = 1) -> "AsBefore":
+    """Return what predicts a forecast's targets as they were so many rows before."""
+    card, inputs = data.card, () if data.table is None else data.table.inputs
+    size = card.target_size // (card.horizon or 1)
+    measured = [MEASURED.format(name) for name in inputs[:size]]
+    told = [inputs.index(name) if name in inputs else None for name in measured]
+    return AsBefore(size, card.horizon, season, told)
+
+
+def share_without_season(data: TaskData) -> float:
+    """Return the share of the test part's targets without a value of a season ago to predict them.
+
+    It is 1 of what is no forecast, or has no known season.
+    """
+    if not data.card.forecast or not data.card.season:
+        return 1.0
+    itself = Score("share", "values", lambda prediction, y: prediction)
+    return evaluate(_Lacking(as_before(data, data.card.season)), data.test, metric=itself)
+
+
+def _told(share: float) -> str:
+    """Return the words for a share that is predicted otherwise, none if there is none."""
+    return f" ({min(max(round(100 * share), 1), 99)} % as persistence)" if share else ""
 
 
 def _same_class(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
@@ -109,18 +140,25 @@ class _Constant(nn.Module):
         return self.values.expand(*x.shape[: self.axes], -1), None
 
 
-class _Persistence(nn.Module):
-    """Predicts the first inputs as they were last measured; before that, what is there.
+class AsBefore(nn.Module):
+    """Predicts the first inputs as they were last measured so many rows before.
+
+    Of what has no such value in its sequence, the last measured one; before that, what is there.
 
     Args:
         size: how many of the inputs.
         horizon: rows after the last one to predict at once; 0 for the row after each row.
-        season: with one, values are as they were so many rows before the one that they are for.
+        season: values are as they were so many rows before the one that they are for; over a longer
+            horizon, as in the last so many.
+        told: of each of these inputs, the place of one that is above 0 where it was measured;
+            ``None`` if it always was. Where a batch says what was observed, that counts.
     """
 
-    def __init__(self, size: int, horizon: int = 0, season: int = 1) -> None:
+    def __init__(
+        self, size: int, horizon: int = 0, season: int = 1, told: Sequence[int | None] = ()
+    ) -> None:
         super().__init__()
-        self.size, self.horizon, self.season = size, horizon, season
+        self.size, self.horizon, self.season, self.told = size, horizon, season, told
 
     def forward(
         self,
@@ -130,18 +168,63 @@ class _Persistence(nn.Module):
         observed: Tensor | None = None,
         **_: Tensor | None,
     ) -> tuple[Tensor, None]:
-        x, steps = x[..., : self.size], torch.arange(x.shape[1], device=x.device)
+        ago, last = (self.places(x, mask, observed, rows) for rows in (self.season, 1))
+        places = torch.where(ago < 0, last, ago).clamp(min=0)
+        return self.joined(x[..., : self.size].gather(1, places)), None
+
+    def places(
+        self, x: Tensor, mask: Tensor | None, observed: Tensor | None, season: int
+    ) -> Tensor:
+        """Return the rows whose values are those of so many rows before, below 0 for none.
+
+        They are (B, T, size), for the row after each row, or (B, H, size).
+        """
+        rows = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+        there = self._measured(x, observed)
+        last = rows.unsqueeze(-1).expand(-1, -1, self.size)
+        if there is not None:
+            last = torch.where(there, last, -1).cummax(dim=1).values
+        wanted = rows + 1 - season
+        if self.horizon:
+            ahead = torch.arange(self.horizon, device=x.device)
+            length = rows[:, -1:] + 1 if mask is None else mask.sum(1, keepdim=True)
+            wanted = length - season + ahead % season
+        found = last.gather(1, wanted.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.size))
+        return found.masked_fill((wanted < 0).unsqueeze(-1), -1)
+
+    def joined(self, values: Tensor) -> Tensor:
+        """Return what is predicted for each row as the model of a forecast gives it."""
+        return values.flatten(1) if self.horizon else values
+
+    def _measured(self, x: Tensor, observed: Tensor | None) -> Tensor | None:
+        """Return which of the inputs were measured, (B, T, size), ``None`` if all were."""
         if observed is not None:
-            there = torch.where(observed[..., : self.size], steps.view(1, -1, 1), 0)
-            x = x.gather(1, there.cummax(dim=1).values)
-        if not self.horizon:
-            return x[:, (steps + 1 - self.season).clamp(min=0)], None
-        ahead = torch.arange(self.horizon, device=x.device)
-        back = self.season - ahead % self.season  # from the row after the last one
-        length = x.new_full((len(x),), x.shape[1]).long() if mask is None else mask.sum(1)
-        places = (length.unsqueeze(1) - back).clamp(min=0)
-        found = x.gather(1, places.unsqueeze(-1).expand(-1, -1, self.size))
-        return found.flatten(1), None
+            return observed[..., : self.size]
+        if all(place is None for place in self.told):
+            return None
+        everywhere = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        return torch.stack(
+            [everywhere if place is None else x[..., place] > 0 for place in self.told], dim=-1
+        )
+
+
+class _Lacking(nn.Module):
+    """Says, as 1 or 0, which values a forecast cannot predict as they were a season ago."""
+
+    def __init__(self, forecast: AsBefore) -> None:
+        super().__init__()
+        self.forecast = forecast
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        observed: Tensor | None = None,
+        **_: Tensor | None,
+    ) -> tuple[Tensor, None]:
+        ago = self.forecast.places(x, mask, observed, self.forecast.season)
+        return self.forecast.joined((ago < 0).to(x.dtype)), None
 
 
 def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:

@@ -1,5 +1,7 @@
 """A forecast over a horizon is reported row by row, beside the last value."""
 
+import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -13,8 +15,12 @@ from tauflow.experiments.run.baselines import baselines
 class LastAgain(nn.Module):
     """Says that everything stays as it is."""
 
+    def __init__(self, horizon=3):
+        super().__init__()
+        self.horizon = horizon
+
     def forward(self, x, **_):
-        return x[:, -1, :1].repeat(1, 3), None
+        return x[:, -1, :1].repeat(1, self.horizon), None
 
 
 def test_errors_grow_with_the_horizon_as_the_values_move_on():
@@ -45,3 +51,41 @@ def test_a_known_season_is_something_to_compare_with(season):
     assert dict(baselines(data, "mse"))["seasonal naive"] == pytest.approx(
         sum((error / float(data.table.y_scale[0])) ** 2 for error in found) / 3, rel=1e-3
     )
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+def test_missing_values_are_what_was_measured_before_them(missing):
+    """A third of the values is missing; the listing says what pandas says, and the baselines do."""
+    rng = np.random.default_rng(0)
+    a = 100 + 3.0 * np.arange(400) + 50 * (np.arange(400) % 4)
+    a[rng.random(400) < 0.3] = np.nan
+    said = {"window": 10, "horizon": 2, "season": 4, "missing": missing}
+    data = from_table({"a": a}, **said)
+    (listing,) = errors(answered(LastAgain(2), data), data)
+    part = a[340:]
+    shown = [part[start : start + 12] for start in range(0, len(part) - 11, 2)]
+    shown = [one for one in shown if np.isfinite(one[10:]).all()]
+    filled = [pandas.Series(one[:10]).ffill() for one in shown]
+    for step in (0, 1):
+        now = np.array([one.iloc[-1] for one in filled])
+        ago = np.array([one.iloc[10 + step - 4] for one in filled])
+        true = np.array([one[10 + step] for one in shown])
+        wrong = [np.sqrt(np.mean((one - true) ** 2)) for one in (now, ago)]
+        assert list(map(float, listing.rows[step][3:])) == pytest.approx(wrong, rel=1e-3)
+    scores = dict(baselines(data, "mse"))
+    for name, column in (("persistence", 3), ("seasonal naive", 4)):
+        squares = [float(row[column]) ** 2 for row in listing.rows]
+        assert np.mean(squares) / float(data.table.y_scale[0]) ** 2 == pytest.approx(
+            scores[name], rel=1e-3
+        )
+
+
+@pytest.mark.parametrize(("season", "words"), [(12, "or as now where a window holds"), (14, None)])
+def test_a_season_longer_than_the_window(season, words):
+    data = from_table({"a": [2.0 * row for row in range(300)]}, window=10, horizon=3, season=season)
+    (listing,) = errors(answered(LastAgain(), data), data)
+    assert ("a season ago" in listing.headers) == (words is not None)
+    assert words is None or words in listing.caption
+    if words:  # the window holds the last of the three alone
+        found = [float(row[4]) for row in listing.rows]
+        assert found == pytest.approx([2.0, 4.0, 2.0 * season], rel=1e-3)
