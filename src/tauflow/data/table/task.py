@@ -111,9 +111,8 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         x, observed = with_input(x, observed, target.ahead / ahead)  # an input, 1 on average
         names = (*names, GAP_AHEAD)
         x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
-    gap = 1.0
-    if times is not None and options.time_unit == AUTO:
-        gap = median_gap(split.trained)
+    automatic = times is not None and options.time_unit == AUTO
+    gap = median_gap(split.trained) if automatic else 1.0
     if target.horizon:
         ahead = median_gap(split.trained)
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap

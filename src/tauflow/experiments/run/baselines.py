@@ -168,6 +168,7 @@ class AsBefore(nn.Module):
         observed: Tensor | None = None,
         **_: Tensor | None,
     ) -> tuple[Tensor, None]:
+        """Return what is predicted, (B, T, size), or over a horizon (B, H * size)."""
         ago, last = (self.places(x, mask, observed, rows) for rows in (self.season, 1))
         places = torch.where(ago < 0, last, ago).clamp(min=0)
         return self.joined(x[..., : self.size].gather(1, places)), None
