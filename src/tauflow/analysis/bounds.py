@@ -78,7 +78,8 @@ class LTCCertificate:
 
     Args:
         bounds: the bounds.
-        proven: whether every gap was within the safe one, so that no other input can break them.
+        proven: whether every gap was within the safe one, up to the rounding of gaps, so that no
+            other input can break them.
         tau: time constants at the start of each gap, under its input.
         states: states, the initial one first.
         tau_margin: distance of each neuron's time constants to the lower and the upper bound.
@@ -156,7 +157,7 @@ def certify_ltc(
     high = torch.maximum(bounds.state_high, start).unsqueeze(1)
     return LTCCertificate(
         bounds=bounds,
-        proven=float(run.dt.max()) <= bounds.safe_gap,
+        proven=float(run.dt.max()) <= bounds.safe_gap * (1 + torch.finfo(run.dt.dtype).eps),
         tau=tau,
         states=run.states,
         tau_margin=_margins(tau, bounds.tau_low, bounds.tau_high),

@@ -62,14 +62,14 @@ def loss_surface(
         model: the model.
         loss: maps a model of this kind to its loss, without randomness of its own.
         span: the grid reaches from -span to span.
-        points: grid points per axis; odd, so that the model itself is one of them.
+        points: grid points per axis, at least 2; odd, so that the model itself is one of them.
         seed: of the directions.
         scale: ``"rows"``: every row of a direction is as long as that row of the parameter (a
             vector counts as one row), so that 1 means "as large as the weights". ``"none"``:
             entries from N(0, 1).
     """
     span = within(1e-12, math.inf, span=span)
-    steps = at_least(1, points=points)
+    steps = at_least(2, points=points)
     one_of(("rows", "none"), scale=scale)
     with torch.no_grad():  # what was computed of pruned parameters can be copied then
         recompute_own_parameters(model)

@@ -18,6 +18,9 @@ from tauflow.training.metrics import evaluating, predict
 
 from .cell_runs import cell_of, row_jacobians, run_cell
 
+_ROUNDED = 16.0
+"""Units of rounding below which what a step leaves of a direction is no number."""
+
 
 @dataclass(frozen=True, eq=False)
 class MemoryLength:
@@ -283,7 +286,8 @@ def lyapunov_exponents(
 
     Returns:
         Exponents per unit of time, in descending order; -inf of directions of which a step leaves
-        nothing, as where the state does not depend on the one before.
+        nothing, as where the state does not depend on the one before, or of which more than half of
+        the steps leave nothing that can be told from the rounding of their Jacobians.
 
     Raises:
         ArgumentError: the model has several cells, no time passes, or ``count`` is not in 1 to S.
@@ -303,14 +307,19 @@ def lyapunov_exponents(
         if not time > 0:
             raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
         tangents = torch.randn(size, count, generator=generator, dtype=x.dtype).to(x.device)
-        tangents, _ = torch.linalg.qr(tangents)
-        logs = x.new_zeros(count, dtype=torch.float64)
+        tangents, _ = torch.linalg.qr(tangents.double())
+        logs, lost = x.new_zeros(2, count, dtype=torch.float64)
         for k in range(run.x.shape[1]):
             _, jacobian = row_jacobians(run.advance(cell, k), run.states[:, k])
-            tangents, shrunk = torch.linalg.qr(jacobian[0] @ tangents)
+            step = jacobian[0].double()
+            rounding = torch.linalg.vector_norm(step.abs() @ tangents.abs(), dim=0)
+            tangents, shrunk = torch.linalg.qr(step @ tangents)
             length = shrunk.diagonal().abs()
+            lost += length <= _ROUNDED * torch.finfo(x.dtype).eps * rounding
             left = length > torch.finfo(x.dtype).tiny  # what is gone does not come back
-            logs, tangents = (logs + length.double().log())[left], tangents[:, left]
+            logs, lost, tangents = (logs + length.log())[left], lost[left], tangents[:, left]
+        # While tangents turn to their directions, some may be lost for a few steps.
+        logs[lost > run.x.shape[1] / 2] = -math.inf
     found = x.new_full((count,), -math.inf)
     found[: len(logs)] = logs.div(time).sort(descending=True).values.to(x.dtype)
     return found

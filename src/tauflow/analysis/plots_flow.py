@@ -32,6 +32,7 @@ STABILITY_STYLES: dict[str, dict[str, Any]] = {
     "unstable": {"marker": "o", "fillstyle": "full", "markerfacecolor": "white"},
     "unknown": {"marker": "X", "fillstyle": "full", "markerfacecolor": SLATE},
 }
+_BELOW_LABEL = 0.45  # inches
 _MOST_PATHS = 60
 
 
@@ -243,6 +244,9 @@ def _open(ax: "Axes") -> None:
 
 
 def _legend(ax: "Axes") -> None:
+    """Name the kinds of fixed points below the label of the axis, where no title comes."""
+    from matplotlib.transforms import ScaledTranslation
+
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
@@ -251,7 +255,9 @@ def _legend(ax: "Axes") -> None:
         [handles[i] for i in order],
         [labels[i] for i in order],
         loc="upper center",
-        bbox_to_anchor=(0.5, 1.1),
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=ax.transAxes
+        + ScaledTranslation(0, -_BELOW_LABEL, ax.figure.dpi_scale_trans),
         ncols=len(order),
         frameon=False,
     )

@@ -34,9 +34,10 @@ def info(
         print_table(("option", "default"), rows, title=f"Options of {own.__name__}", whole=(0,))
     scores = _scores(model, results)
     if scores:
-        print_table(
-            ("table", "row", "published", "ours"), scores, title="Published, and measured here"
-        )
+        there = results.is_dir()
+        title = "Published, and measured here" if there else f"Published; no folder {results} here"
+        columns = ("table", "row", "published", "ours")[: 4 if there else 3]
+        print_table(columns, [row[: len(columns)] for row in scores], title=title)
 
 
 def _in_plain_words(text: str) -> str:

@@ -196,11 +196,11 @@ class _PartWriter:
         where = f"{self.folder.name}, piece {self.count}"
         if not isinstance(piece, SequenceBatch):
             raise ArgumentError(f"{where} is a {type(piece).__name__}, expected a SequenceBatch.")
+        _check_card(where, piece, self.card)
         if self.steps is not None:
             piece = _padded(where, piece, self.steps, per_step=self.card.per_step)
         tensors = piece.tensors()
         if not self.count:
-            _check_card(where, piece, self.card)
             for name, tensor in tensors.items():
                 path, row_shape = self.folder / f"{name}.npy", tuple(tensor.shape[1:])
                 writer = ArrayWriter(path, tensor.dtype, row_shape, self.expected)

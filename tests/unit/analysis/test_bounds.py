@@ -96,6 +96,13 @@ def test_explicit_solvers_keep_the_bounds_up_to_the_safe_gap(seed, size, share, 
         assert certificate.holds
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_safe_gap_itself_is_safe_in_single_precision(seed):
+    torch.manual_seed(seed)
+    cell = LTCCell(D, N, solver="euler")
+    assert certify_ltc(cell, torch.randn(1, T, D), dt=ltc_bounds(cell).safe_gap).proven
+
+
 def switching_cell(solver, w, g_l=0.5, V_l=1.0):
     """One neuron that leaks to V_l, and pulls itself to -1 while above 0.999; C = 1."""
     cell = LTCCell(1, 1, solver=solver, substeps=1, constraint="clip", input_mapping="none")

@@ -87,3 +87,8 @@ def test_a_pruned_network_is_moved_by_what_is_trained_of_it():
         return moved.cell.W_h.square().sum()
 
     assert loss_surface(rnn, loss, points=3).relief > 0
+
+
+def test_one_point_would_not_be_the_model():
+    with pytest.raises(ArgumentError, match="points"):
+        loss_surface(nn.Linear(2, 1), quadratic(0.0), points=1)

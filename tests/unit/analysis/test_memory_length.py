@@ -242,3 +242,41 @@ def test_what_a_step_leaves_nothing_of_does_not_come_back() -> None:
     ages = lyapunov_exponents(tauflow.GRUD(1, 3), torch.randn(30, 1))
     assert (ages[:3] > -100).all()
     assert (ages[3:] == -math.inf).all()  # of measured features, nothing is left
+
+
+class LowRank(AbstractCell):
+    """A step through two numbers, whatever the number of neurons."""
+
+    paper = "none"
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.m, self.n = (nn.Parameter(torch.randn(hidden_size, 2) / 2) for _ in range(2))
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        return torch.tanh(h @ self.n) @ self.m.T + x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_directions_that_are_rounding_alone_have_no_exponent(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    cell = LowRank(1, 5).to(dtype)
+    found = lyapunov_exponents(cell, torch.zeros(100, 1, dtype=dtype))
+    assert found.isfinite().tolist() == [True, True, False, False, False]
+    # of the map between the two numbers, whose Jacobian is n^T m times a diagonal
+    inner = (cell.n.T @ cell.m).detach().double()
+    z, logs, q = torch.zeros(2).double(), torch.zeros(2).double(), torch.eye(2).double()
+    for _ in range(100):
+        q, r = torch.linalg.qr(inner @ (torch.diag(1 - torch.tanh(z) ** 2) @ q))
+        z, logs = inner @ torch.tanh(z), logs + r.diagonal().abs().log()
+    expected = (logs / 100).sort(descending=True).values
+    torch.testing.assert_close(found[:2].double(), expected, atol=0.03, rtol=0)
+
+
+def test_a_direction_that_shrinks_fast_is_no_rounding() -> None:
+    rates = (-0.1, -15.0)  # e^-15 is 3e-7, near the rounding of float32
+    cell = Linear(2, 2, rates).float()
+    with torch.no_grad():
+        cell.A.copy_(torch.diag(torch.tensor(rates)))
+    found = lyapunov_exponents(cell, torch.zeros(50, 2))
+    torch.testing.assert_close(found, torch.tensor(rates), rtol=0, atol=0.05)

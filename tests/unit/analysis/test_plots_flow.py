@@ -116,3 +116,14 @@ def test_what_is_not_finite_is_refused():
     field = flow_field(Flow(lambda h: h.log()), box=BOX, resolution=3)
     with pytest.raises(ArgumentError, match="smaller box"):
         draw_flow_field(field)
+
+
+def test_a_title_has_its_place():
+    field = flow_field(Flow(two_wells), box=BOX, fixed_points=wells(), resolution=9)
+    ax = draw_flow_field(field)
+    title = ax.set_title("Two wells")
+    ax.figure.canvas.draw()
+    boxes = [title, ax.get_legend(), ax.xaxis.label]
+    a, b, c = (one.get_window_extent() for one in boxes)
+    assert not a.overlaps(b)
+    assert not b.overlaps(c)

@@ -37,6 +37,12 @@ def test_a_model_is_described_with_options_and_results(call, tmp_path):
     assert "Did you mean 'ltc'" in call("info", "ltcc", code=1).output
 
 
+def test_info_says_that_there_is_no_folder_of_results(call, tmp_path):
+    said = call("info", "ltc", "--results", "elsewhere").output
+    assert "Published; no folder elsewhere here" in said
+    assert "not run" not in said
+
+
 def test_info_says_whether_a_model_looks_ahead(call):
     assert "Causal: " in call("info", "transformer").output
     assert "Looks ahead: " in call("info", "latent-ode-ode").output

@@ -340,6 +340,14 @@ def test_pieces_must_be_what_the_card_says(tmp_path, changes, message):
         write_task(tmp_path / "s", replace(CARD, **changes), train=batch(2), test=batch(1))
 
 
+def test_a_target_per_sequence_is_told_from_one_per_step_when_padding(tmp_path):
+    part = replace(batch(2), y=torch.zeros(2, 1), y_mask=None)
+    with pytest.raises(
+        ShapeError, match=r"y has shape \(2, 1\), expected \(2, 5\) or .*per_step=True"
+    ):
+        write_task(tmp_path / "s", CARD, train=part, test=part, steps=6)
+
+
 @pytest.mark.parametrize("train", [(), [batch(2)[:0]]], ids=["no-pieces", "empty-pieces"])
 def test_a_part_needs_sequences(tmp_path, train):
     with pytest.raises(DataError, match="the train part has no sequences"):
