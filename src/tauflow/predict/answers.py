@@ -43,7 +43,7 @@ def answers_of(
     id = options.id
     columns: list[tuple[str, Any]] = []
     if id is not None:
-        columns.append((id, np.asarray(read.sheet.columns[id][rows])))
+        columns.append((id, read.sheet.given(id, rows)))
     values = found.numpy()
     name = options.time or "row"
     if read.card.per_step:
@@ -94,12 +94,12 @@ def classes_of(info: TableInfo) -> NDArray[Any]:
     return np.array(info.outputs, object)
 
 
-def _times(read: NewTable, time: str | None, rows: Indices, counted: Floats) -> NDArray[Any]:
+def _times(read: NewTable, time: str | None, rows: Indices, counted: Floats) -> Any:
     """Return the times of rows as the table has them, or which of its id each is."""
-    return counted.astype(np.int64) if time is None else np.asarray(read.sheet.columns[time][rows])
+    return counted.astype(np.int64) if time is None else read.sheet.given(time, rows)
 
 
-def _later(times: NDArray[Any], ahead: Floats, info: TableInfo) -> Any:
+def _later(times: Any, ahead: Floats, info: TableInfo) -> Any:
     """Return times that are so far ahead of those of a table, to the microsecond if dates."""
     if not info.dated:
         whole = times.dtype.kind in "iu" and bool((ahead == np.round(ahead)).all())

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class Sheet:
         untyped: whether every cell was text, as in a CSV file, so that a number may be written so.
         categorical: columns that say of themselves that they hold categories, which codes are too.
         levels: names of the levels of a frame's index, which are no columns.
+        zones: of columns of ``datetime64``, which is in UTC then, the time zone that they are in.
         learning: whether it is read to learn from: targets, groups and parts are needed, and who
             gave it can pass options, such as ``sort``, that a message advises.
     """
@@ -61,6 +62,7 @@ class Sheet:
     untyped: bool = False
     categorical: frozenset[str] = frozenset()
     levels: tuple[str, ...] = ()
+    zones: Mapping[str, str] = field(default_factory=dict)
     learning: bool = True
 
     def __len__(self) -> int:
@@ -102,7 +104,18 @@ class Sheet:
 
     def said(self, row: int, column: str) -> str:
         """Return what is in a cell, as it was written."""
-        return self.written(row, column) if self.written else str(self.columns[column][row])
+        if self.written:
+            return self.written(row, column)
+        zone = " UTC" if column in self.zones else ""
+        return str(self.columns[column][row]) + zone
+
+    def given(self, column: str, rows: Indices) -> Any:
+        """Return the cells of some rows as the table has them: dates in their time zone."""
+        cells = np.asarray(self.columns[column][rows])
+        if column not in self.zones:
+            return cells
+        pandas = require("pandas", extra="tables")
+        return pandas.DatetimeIndex(cells).tz_localize("UTC").tz_convert(self.zones[column])
 
     def holds(self, row: int, column: str) -> str:
         """Return the words for a cell and what is in it."""
@@ -273,7 +286,7 @@ def sheet_of(table: Any) -> Sheet:
     """
     names_of_index = getattr(getattr(table, "index", None), "names", ())
     levels = tuple(str(name) for name in names_of_index if name is not None)
-    table, categorical = _by_column(table)
+    table, categorical, zones = _by_column(table)
     names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
     if not names:
         raise ArgumentError(
@@ -297,6 +310,7 @@ def sheet_of(table: Any) -> Sheet:
         " (counted from 0)",
         categorical=categorical,
         levels=levels,
+        zones=zones,
     )
 
 
@@ -306,14 +320,14 @@ def _is_categorical(values: Any) -> bool:
     return kind in ("category", "Categorical", "Enum")
 
 
-def _by_column(table: Any) -> tuple[Any, frozenset[str]]:
-    """Return a frame of another library than pandas by column, and which columns are categorical.
+def _by_column(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
+    """Return a frame of another library than pandas by column, which are categorical, and zones.
 
     Others are returned as they are.
     """
     homes = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
     if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
-        return table, frozenset()
+        return table, frozenset(), {}
     narwhals = require("narwhals", extra="tables")
     if "pyarrow" in homes and type(table).__name__ == "RecordBatch":
         table = sys.modules["pyarrow"].Table.from_batches([table])
@@ -323,15 +337,17 @@ def _by_column(table: Any) -> tuple[Any, frozenset[str]]:
             f"table is a {type(table).__name__} that nobody has computed yet. Collect it first."
         )
     if not isinstance(frame, narwhals.DataFrame):
-        return table, frozenset()
-    columns, categorical = {}, set()
+        return table, frozenset(), {}
+    columns, categorical, zones = {}, set(), {}
     for series in frame.iter_columns():
         if _is_categorical(series):
             categorical.add(series.name)
+        if zone := getattr(series.dtype, "time_zone", None):
+            zones[series.name] = zone  # of which the array, in UTC, says nothing
         # As Python's own numbers, whole ones beside missing values keep all their digits.
         as_list = _is_categorical(series) or (series.dtype.is_integer() and series.null_count())
         columns[series.name] = series.to_list() if as_list else series.to_numpy()
-    return columns, frozenset(categorical)
+    return columns, frozenset(categorical), zones
 
 
 def _column(name: str, values: Any) -> Column:

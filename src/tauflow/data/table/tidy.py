@@ -96,7 +96,8 @@ def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
             f"{sheet.holds(int(wrong[0]), column)}, expected a date in the form {form!r} "
             "(time_format). Correct it, or the form."
         )
-    return replace(sheet, columns={**sheet.columns, column: found})
+    zones = {**sheet.zones, column: "UTC"} if "%z" in form else sheet.zones
+    return replace(sheet, columns={**sheet.columns, column: found}, zones=zones)
 
 
 def _written(values: Column) -> Coded:
