@@ -165,8 +165,7 @@ def _draw_planes(planes: list[Plane]) -> "Figure":
     figure, axes = plt.subplots(rows, columns, figsize=(9.2, 3.75 * rows), layout="constrained")
     for ax, plane in zip(axes.flat, planes, strict=True):
         draw_flow_field(plane.field, ax)
-        pad = 24 if ax.get_legend() else 6  # the legend stands above the axes
-        ax.set_title(f"{plane.title}, MSE {plane.valid:.2g}", loc="left", pad=pad)
+        ax.set_title(f"{plane.title}, MSE {plane.valid:.2g}", loc="left")
         ax.set_aspect("equal")
         ax.grid(visible=False)
         ax.plot(*plane.outline.unbind(-1), color="#CC79A7", linewidth=1.6, linestyle="--")
