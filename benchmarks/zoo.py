@@ -12,6 +12,7 @@ import tauflow
 from tauflow.cells.catalog import MODELS
 from tauflow.experiments.run.results import machine, versions
 from tauflow.kernels import KernelCall, pick
+from tauflow.training.subnormals import flushed_subnormals
 
 from .timing import interleaved
 
@@ -32,7 +33,8 @@ def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     rows = []
     for name in arguments.only or MODELS:
-        milliseconds, ratio, kernel = measure(name, arguments.rounds)
+        with flushed_subnormals():  # as training does
+            milliseconds, ratio, kernel = measure(name, arguments.rounds)
         rows.append((ratio, milliseconds, name, kernel))
         print(f"{name:24} {milliseconds:8.1f} ms  {ratio:6.2f} x nn.LSTM  {kernel}", flush=True)
     text = report(sorted(rows), arguments.threads)
