@@ -55,7 +55,12 @@ class Predictor:
         return f"Predictor({type(self.model).__name__} on {self.card.name!r}, {self.card.task})"
 
     def predict(
-        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
+        self,
+        data: Any,
+        *,
+        ahead: float | None = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
     ) -> "Tensor | DataFrame":
         """Predict classes, or values in the units of the data.
 
@@ -70,6 +75,8 @@ class Predictor:
                 with the columns of the one that the model was trained on; or batches of sequences.
             ahead: see :func:`tauflow.data.sequences_like`.
             delimiter: of the cells of a CSV file; by default that of the training.
+            decimal: ``"."`` or ``","``, before the decimals of numbers that are text; by default
+                as in the training.
 
         Returns:
             Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
@@ -82,10 +89,15 @@ class Predictor:
             DataError: a cell, named by row and column, does not hold what it should.
             TimeError: times run backwards, or are dates here and numbers there.
         """
-        return self._answer(data, proba=False, ahead=ahead, delimiter=delimiter)
+        return self._answer(data, False, ahead, delimiter, decimal)
 
     def predict_proba(
-        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
+        self,
+        data: Any,
+        *,
+        ahead: float | None = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
     ) -> "Tensor | DataFrame":
         """Predict how likely each class is; see :meth:`predict`.
 
@@ -96,10 +108,15 @@ class Predictor:
         Raises:
             ArgumentError: the task has no classes; else as of :meth:`predict`.
         """
-        return self._answer(data, proba=True, ahead=ahead, delimiter=delimiter)
+        return self._answer(data, True, ahead, delimiter, decimal)
 
     def read(
-        self, data: Any, *, ahead: float | None = None, delimiter: str | None = None
+        self,
+        data: Any,
+        *,
+        ahead: float | None = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
     ) -> NewTable:
         """Read a table as that of the training was; see :meth:`predict`."""
         if self.table is None:
@@ -108,7 +125,13 @@ class Predictor:
                 f"its inputs are. Give a SequenceBatch, not {type(data).__name__}."
             )
         return table_like(
-            self.card, self.table, data, observed=self.observed, ahead=ahead, delimiter=delimiter
+            self.card,
+            self.table,
+            data,
+            observed=self.observed,
+            ahead=ahead,
+            delimiter=delimiter,
+            decimal=decimal,
         )
 
     def answers(self, read: NewTable, *, proba: bool = False) -> Iterator["DataFrame"]:
@@ -139,13 +162,18 @@ class Predictor:
         save_predictor(self, Path(path))
 
     def _answer(
-        self, data: Any, *, proba: bool, ahead: float | None, delimiter: str | None
+        self,
+        data: Any,
+        proba: bool,
+        ahead: float | None,
+        delimiter: str | None,
+        decimal: str | None,
     ) -> "Tensor | DataFrame":
         if isinstance(data, SequenceBatch):
             pieces = range(0, len(data), BATCH)
             return torch.cat([self._of_batch(data[s : s + BATCH], proba) for s in pieces])
         pandas = require("pandas", extra="tables")
-        read = self.read(data, ahead=ahead, delimiter=delimiter)
+        read = self.read(data, ahead=ahead, delimiter=delimiter, decimal=decimal)
         return pandas.concat(self.answers(read, proba=proba), ignore_index=True)
 
     @torch.no_grad()

@@ -1,11 +1,14 @@
 """``tauflow predict``: what was trained is used."""
 
 import csv
+import gzip
 import re
 
+import pandas
 import pytest
 
-from tauflow.errors import TimeError
+from tauflow.errors import ArgumentError, TimeError
+from tauflow.predict.written import write_answers
 
 
 @pytest.fixture
@@ -28,6 +31,43 @@ def test_answers_are_printed_or_written(call, trained, tmp_path):
     assert (tmp_path / "answers.csv").read_text() == printed
     assert call(*words, "--proba").stdout.startswith("patient,n,y\nx,0.")
     assert not list(tmp_path.glob(".*"))
+
+
+def test_answers_come_in_the_format_that_the_name_says(call, trained, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "new.csv").write_text("patient,hours,a\nx,0,1\nx,2,3\n07,0,0\n")
+    words = ["predict", trained, "--csv", "new.csv", "--proba"]
+    printed = call(*words).stdout
+    for name in ("answers.parquet", "answers.PQ"):
+        assert call(*words, "--out", name).output == f"{name}: 2 answers\n"
+        found = pandas.read_parquet(tmp_path / name)
+        assert found.to_csv(index=False) == printed
+        assert found["patient"].tolist() == ["x", "07"]
+    call(*words, "--out", "answers.csv.gz")
+    assert gzip.decompress((tmp_path / "answers.csv.gz").read_bytes()).decode() == printed
+    assert b"partial" not in (tmp_path / "answers.csv.gz").read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_decimals_may_be_written_otherwise_than_in_training(call, trained, tmp_path):
+    (tmp_path / "points.csv").write_text("patient,hours,a\nx,0.5,1.5\nx,2,3\n")
+    (tmp_path / "commas.csv").write_text("patient;hours;a\nx;0,5;1,5\nx;2;3\n")
+    words = ["predict", trained, "--proba", "--csv"]
+    others = ["--delimiter", ";", "--decimal", ","]
+    assert call(*words, "commas.csv", *others).stdout == call(*words, "points.csv").stdout
+    refused = call(*words, "commas.csv", *others[:2], code=1).output
+    assert "Write decimals with a point, or pass decimal=',' (--decimal)." in refused
+
+
+def test_what_parquet_cannot_hold_is_said_and_leaves_the_old_answers(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "answers.parquet"
+    path.write_text("old")
+    twice = pandas.DataFrame([[1, 2]], columns=["patient", "patient"])
+    with pytest.raises(ArgumentError, match=r"cannot hold these .* as CSV: answers\.csv\."):
+        write_answers([twice], path)
+    assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["answers.parquet"]
 
 
 def test_a_refused_file_leaves_the_old_answers(call, trained, tmp_path):

@@ -14,9 +14,10 @@ from .options import CLASSIFICATION, COMMA, TableOptions
 from .sheet import Sheet, sheet_of
 from .tidy import tidied
 
-_PARQUET = (".parquet", ".pq")
+PARQUET = (".parquet", ".pq")
+"""How names of files of that format end."""
 _NUMBERS_OF_ROWS = re.compile(r"__index_level_\d+__")
-_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", *_PARQUET)
+_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", *PARQUET)
 
 
 def is_table_file(path: Path) -> bool:
@@ -36,7 +37,9 @@ def read_table(
     options: TableOptions,
     *,
     delimiter: str | None = None,
+    decimal: str | None = None,
     variables: Sequence[str] | None = None,
+    only: bool = True,
     learning: bool = True,
 ) -> Sheet:
     """Return the cells of a table, tidied: see :func:`tauflow.data.table.tidy.tidied`.
@@ -45,24 +48,31 @@ def read_table(
         table: the path of a file in CSV, plain or compressed by gzip, or Parquet; or a table as
             :func:`tauflow.data.table.sheet.sheet_of` takes it.
         options: what the user says of it.
-        delimiter: of the cells of a CSV file, if not that of the options.
+        delimiter: of the cells of a CSV file, if not that of the options; what they say of one
+            counts for a file to learn from alone, as other tables may be no such files.
+        decimal: sign before the decimals of numbers that are text, if not that of the options.
         variables: of a long table those that an earlier one had.
+        only: whether others than these are refused.
         learning: whether it is read to learn from, see :class:`tauflow.data.table.sheet.Sheet`.
 
     Raises:
         ArgumentError: a delimiter is given for what has none.
+        UnknownNameError: there is no such decimal sign.
         DataNotFoundError, DataError, MissingExtraError: the file is not there, is no such table, or
             needs a library that is not installed.
     """
     is_file = isinstance(table, str | Path)
-    is_csv = is_file and Path(table).suffix.lower() not in _PARQUET
-    if not is_csv and (delimiter or options.delimiter) != COMMA:
+    is_csv = is_file and Path(table).suffix.lower() not in PARQUET
+    asked = delimiter or (options.delimiter if learning else COMMA)
+    if not is_csv and asked != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
+    if decimal is not None:
+        options = replace(options, decimal=decimal)
     if is_csv:
         sheet = _read_csv(Path(table), delimiter or options.delimiter, options)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
-    return tidied(replace(sheet, learning=learning), options, variables)
+    return tidied(replace(sheet, learning=learning), options, variables, only=only)
 
 
 def _read_csv(path: Path, delimiter: str, options: TableOptions) -> Sheet:

@@ -34,6 +34,7 @@ class TableInfo:
         variables: of a long table.
         kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
             ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
+        named: whether the user named the features, so that what else is in a table is not read.
     """
 
     task: str
@@ -52,6 +53,7 @@ class TableInfo:
     categories: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
     kind: str = field(default=TEXTS, kw_only=True)
+    named: bool = field(default=False, kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

@@ -81,7 +81,12 @@ class NewTable:
 
 
 def sequences_like(
-    data: TaskData, table: Any, *, ahead: float | None = None, delimiter: str | None = None
+    data: TaskData,
+    table: Any,
+    *,
+    ahead: float | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> tuple[tuple[str, ...], SequenceBatch]:
     """Read another table as that of ``data`` was read, to predict what nobody knows yet.
 
@@ -96,6 +101,7 @@ def sequences_like(
         ahead: for next-step prediction with an input for the gap ahead: time from the last row of
             each id to the one to predict, in the unit of the times, ``data.table.unit``.
         delimiter: character between the cells of a CSV file; by default that of the other table.
+        decimal: sign before the decimals of numbers that are text; by default as in the other.
 
     Returns:
         The ids, and one batch of their sequences, in which no target is marked as known; of one
@@ -115,7 +121,8 @@ def sequences_like(
             f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
         )
     told = data.train.observed is not None
-    found = table_like(data.card, info, table, observed=told, ahead=ahead, delimiter=delimiter)
+    said = {"delimiter": delimiter, "decimal": decimal}
+    found = table_like(data.card, info, table, observed=told, ahead=ahead, **said)
     return found.sequences.ids, found.batch()
 
 
@@ -127,6 +134,7 @@ def table_like(
     observed: bool,
     ahead: float | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> NewTable:
     """Read another table as :func:`sequences_like` does, without padding it yet.
 
@@ -137,10 +145,18 @@ def table_like(
         observed: whether the batches say which features are missing, rather than inputs.
         ahead: see :func:`sequences_like`.
         delimiter: between the cells of a file.
+        decimal: sign before the decimals of numbers that are text.
     """
     options, features = info.options, tuple(info.options.features or ())
-    variables = info.variables or None
-    sheet = read_table(table, options, delimiter=delimiter, variables=variables, learning=False)
+    sheet = read_table(
+        table,
+        options,
+        delimiter=delimiter,
+        decimal=decimal,
+        variables=info.variables or None,
+        only=not info.named,
+        learning=False,
+    )
     if options.id is not None:
         sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)

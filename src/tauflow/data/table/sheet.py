@@ -214,7 +214,8 @@ class Sheet:
         written = isinstance(value, str) and "," in value
         if not written or as_number(value.replace(",", ".")) is None:
             return ""
-        otherwise = self.or_pass("decimal=',' (--decimal)")
+        passed = self.learning or self.untyped  # a file is read with this option also to predict
+        otherwise = ", or pass decimal=',' (--decimal)" if passed else ""
         return f"Write decimals with a point{otherwise}."
 
     def or_pass(self, option: str) -> str:

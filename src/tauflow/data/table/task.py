@@ -105,7 +105,6 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     names, categories = inputs.names, inputs.categories
     del inputs
     seen = observed[target.sequences.rows]
-    said = replace(options, features=features, task=target.task, per_step=target.per_step)
     ahead = _mean_ahead(target, parts["train"])
     if ahead is not None and target.ahead is not None and target.ahead_differs:
         x, observed = with_input(x, observed, target.ahead / ahead)  # an input, 1 on average
@@ -130,7 +129,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         target.outputs,
         None if y_scaling is None else torch.from_numpy(y_scaling.mean),
         None if y_scaling is None else torch.from_numpy(y_scaling.scale),
-        options=said,
+        options=replace(options, features=features, task=target.task, per_step=target.per_step),
         dated=times is not None and times.dated,
         unit="row" if times is None else times.unit,
         gap=gap,
@@ -138,6 +137,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         categories=categories,
         variables=variables,
         kind=target.kind,
+        named=options.features is not None,
     )
     season = season_of(options, times, split.trained)
     notes = (

@@ -21,13 +21,20 @@ from .times import read_times
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
-def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None = None) -> Sheet:
+def tidied(
+    sheet: Sheet,
+    options: TableOptions,
+    variables: Sequence[str] | None = None,
+    *,
+    only: bool = True,
+) -> Sheet:
     """Return the table with decimal points, dates, and one row for each time of each id.
 
     Args:
         sheet: the table as it is.
         options: what the user says of it.
-        variables: of a long table those that an earlier one had: each is a column, and no other is.
+        variables: of a long table those that an earlier one had: each is a column.
+        only: whether others than these are refused, rather than columns too.
 
     Raises:
         ArgumentError, UnknownNameError: columns are not there, or have two roles.
@@ -39,7 +46,7 @@ def tidied(sheet: Sheet, options: TableOptions, variables: Sequence[str] | None 
     if options.time_format is not None and options.time is not None:
         sheet = _dated(sheet, sheet.check_name(options.time, "time"), options.time_format)
     if options.long is not None:
-        sheet = _wide(sheet, options, variables)
+        sheet = _wide(sheet, options, variables, only=only)
     elif options.duplicates != DUPLICATES[0]:
         sheet = _merged(sheet, options, _names(sheet, options) if sheet.learning else ())
     for column in options.static or ():
@@ -51,6 +58,7 @@ def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
     """Return the table with points where numbers have decimal commas."""
     names = {options.id, options.group, *(options.long or ())[:1]}
     columns = dict(sheet.columns)
+    otherwise = "leave decimal out" if sheet.learning else "pass decimal='.' (--decimal)"
     for name, cells in sheet.columns.items():
         if name in names or not isinstance(cells, Coded):
             continue
@@ -60,7 +68,7 @@ def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
                 raise DataError(
                     f"{sheet.holds(int(np.argmax(cells.codes == code)), name)}, a number with a "
                     "point, and decimals were said to have commas. Remove points between "
-                    "thousands, or leave decimal out."
+                    f"thousands, or {otherwise}."
                 )
         columns[name] = cells.changed(_pointed)
     return replace(sheet, columns=columns)
@@ -133,7 +141,7 @@ def _codes(sheet: Sheet, options: TableOptions) -> Indices:
     return ids_of(sheet, options.id and sheet.check_name(options.id, "id"))[1]
 
 
-def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> Sheet:
+def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None, *, only: bool) -> Sheet:
     """Return a table of one variable per row with one column for each variable."""
     assert options.long is not None
     name, value = (sheet.check_name(column, "long") for column in options.long)
@@ -148,7 +156,7 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None) -> S
             f"{sheet.where}: {both!r} is a variable, and a column too. Rename one of them."
         )
     new = next((one for one in found if known is not None and one not in known), None)
-    if new is not None:
+    if new is not None and only:
         raise DataError(
             f"{sheet.cell(int(np.argmax(codes == found.index(new))), name)} holds the variable "
             f"{new!r}, which the table of the training had not. Correct it, or remove its rows. "

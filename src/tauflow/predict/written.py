@@ -1,0 +1,86 @@
+"""Answers in a file, in the format that its name says."""
+
+import gzip
+import io
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from tauflow.data.table.files import PARQUET
+from tauflow.errors import ArgumentError
+from tauflow.extras import require
+from tauflow.tensorfile import PARTIAL, naming
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+STANDARD_OUTPUT = Path("-")
+
+
+def check_writable(path: Path) -> None:
+    """Raise :class:`MissingExtraError` if a file's format needs what is not installed."""
+    if path.suffix.lower() in PARQUET:
+        require("pyarrow.parquet", extra="parquet")
+
+
+def write_answers(frames: Iterable["DataFrame"], path: Path) -> int:
+    """Write frames of answers one after the other, and return how many rows they have.
+
+    Args:
+        frames: with the same columns.
+        path: of the file: Parquet if it ends in ``.parquet`` or ``.pq``, compressed by gzip in
+            ``.gz``, else CSV; ``-`` is standard output. It appears when it is complete.
+
+    Raises:
+        ArgumentError: Parquet cannot hold these columns.
+        MissingExtraError: the format needs what is not installed.
+    """
+    if path == STANDARD_OUTPUT:
+        return _as_csv(frames, sys.stdout)
+    check_writable(path)
+    with _appearing(path) as file:
+        if path.suffix.lower() in PARQUET:
+            return _as_parquet(frames, file, path)
+        plain = file
+        if path.suffix.lower() == ".gz":  # without a name and time, equal answers are equal files
+            plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+        with io.TextIOWrapper(plain, encoding="utf-8", newline="") as text:
+            return _as_csv(frames, text)
+
+
+def _as_csv(frames: Iterable["DataFrame"], file: IO[str]) -> int:
+    rows = 0
+    for frame in frames:
+        frame.to_csv(file, index=False, header=not rows)
+        rows += len(frame)
+    return rows
+
+
+def _as_parquet(frames: Iterable["DataFrame"], file: IO[bytes], path: Path) -> int:
+    # At once: what type a column has can be told of all its rows only, and answers are small.
+    whole = require("pandas", extra="tables").concat(frames, ignore_index=True)
+    try:
+        whole.to_parquet(file, index=False)
+    except (TypeError, ValueError, OverflowError) as error:  # Arrow's own errors inherit these
+        raise ArgumentError(
+            f"{path}: Parquet cannot hold these answers ({error}). Write them as CSV: "
+            f"{path.with_suffix('.csv').name}."
+        ) from error
+    return len(whole)
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Any]:
+    """Open a file that appears under its name when it is complete."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    with naming(path):
+        try:
+            with partial.open("xb") as file:
+                yield file
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
