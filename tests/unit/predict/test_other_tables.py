@@ -60,7 +60,7 @@ def test_what_was_said_of_another_file_is_refused_or_told(files):
         model.predict(files["points"], delimiter=",")
     with pytest.raises(ArgumentError, match="delimiter is for a CSV file"):
         model.predict(files["parquet"], delimiter=";")
-    with pytest.raises(UnknownNameError, match="decimal=.* is unknown"):
+    with pytest.raises(UnknownNameError, match=r"decimal=.* is unknown"):
         model.predict(files["points"], delimiter=",", decimal="'")
     with pytest.raises(ArgumentError, match="delimiter is for a CSV file"):
         from_table(files["parquet"], delimiter=";", **SAID)
