@@ -128,8 +128,8 @@ class MixedMemoryCell(AbstractCell):
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the core's tensors, W_x, W_h and the gates' bias."""
-        core = cast(CfCCell, self.core).tensors()
-        return *core, self.W_x, self.W_h, shift_forget_gate(self.b, self.forget_bias)
+        core: Any = self.core  # every one in CORES has tensors
+        return *core.tensors(), self.W_x, self.W_h, shift_forget_gate(self.b, self.forget_bias)
 
     @staticmethod
     def advance(

@@ -112,6 +112,10 @@ class WiredCfCCell(AbstractCell):
             states.append(signal)
         return torch.cat(states, dim=-1)
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return those of every layer's heads, layer by layer."""
+        return tuple(tensor for layer in self._heads() for tensor in layer.tensors())
+
     def _heads(self) -> list[ClosedFormHeads]:
         return [cast(ClosedFormHeads, layer) for layer in self.layers]
 

@@ -116,6 +116,17 @@ def test_outputs_and_states_are_those_of_ncps(name):
     assert_same(module, from_ncps(module))
 
 
+@pytest.mark.parametrize("name", [name for name in MODULES if "-cell" not in name])
+def test_a_stream_in_single_precision_gives_what_ncps_gives(name):
+    module = randomised(MODULES[name]())
+    (x, dt), stream = sequences(), from_ncps(module).float().stream(B)
+    y, h = stepwise(module, x, dt)
+    stream.reset(torch.full_like(h, 0.1).float())
+    rows = [stream.step(x[:, step].float(), dt[:, step].float()) for step in range(T)]
+    torch.testing.assert_close(torch.stack(rows, 1).double(), y, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(stream.state.double(), h, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if "no_gate" not in name])
 def test_a_bare_state_dict_is_enough_with_the_defaults_of_ncps(name):
     module = randomised(MODULES[name]())
