@@ -14,6 +14,7 @@ from tauflow.errors import ArgumentError, StreamError
 from tauflow.recorded import RecordedMeta
 from tauflow.sequence import SequenceModule, Stream
 from tauflow.sequence.inputs import mask_from_lengths
+from tauflow.sequence.stream_parts import StreamParts
 from tauflow.training.metrics import predict
 from tauflow.training.score import PredictionLoss
 
@@ -147,8 +148,15 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Raises:
             StreamError: the body cannot run sample by sample.
         """
-        rnn = self._steppable("stream")
-        return Stream(rnn, batch_size, before=self.embedding, after=self.head)
+        return Stream(self, batch_size)
+
+    def stream_parts(self) -> StreamParts:
+        """Return what a stream runs for each sample: the body, the embedding before and the head.
+
+        Raises:
+            StreamError: the body cannot run sample by sample.
+        """
+        return StreamParts(self._steppable("stream"), before=self.embedding, after=self.head)
 
     def _steppable(self, where: str) -> SequenceModule:
         if isinstance(self.rnn, SequenceModule):

@@ -62,28 +62,39 @@ def refuse_overflow(
 
 
 def refuse_missing(where: str, model: nn.Module, inputs: SequenceInputs) -> None:
-    """Raise if an input is NaN that no operation with a gradient made.
+    """Raise if an input is NaN that no operation with a gradient made, and that no one expects.
 
     Args:
         where: name of the module, for messages.
-        model: what does not model missing features.
+        model: what does not model missing features, or was told which those are.
         inputs: the call, whose values Python may look at.
 
     Raises:
-        NonFiniteError: one is.
+        NonFiniteError: one is, of those that were measured where that was told.
     """
-    if inputs.x.requires_grad or not bool((nan := inputs.x.isnan()).any()):
+    if inputs.x.requires_grad:
+        return
+    nan = inputs.x.isnan()
+    if inputs.observed is not None:
+        nan = nan & inputs.observed
+    if not bool(nan.any()):
         return
     having = nan.flatten(1).any(1).nonzero()[:, 0].tolist()
     rows = sorted({_place(inputs, row, 0)[0] for row in having})
     first, step, feature = nan.nonzero()[0].tolist()
     first, step = _place(inputs, first, step)
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+    why = (
+        f"and {type(model).__name__} does not model missing features. Fill them in, mark samples "
+        "without any feature with mask=False, or choose a model that knows of missing features, "
+        "such as tauflow.GRUD, which takes NaN for missing."
+        if inputs.observed is None
+        else "where observed says that it was measured. Mark it as not measured, or leave observed "
+        "out, which takes NaN for missing."
+    )
     raise NonFiniteError(
         f"{where}: x is NaN in {len(rows)} sequences ({shown}), first in sequence {first} at step "
-        f"{step}, feature {feature}, and {type(model).__name__} does not model missing features. "
-        "Fill them in, mark samples without any feature with mask=False, or choose a model that "
-        "knows of missing features, such as tauflow.GRUD, which takes NaN for missing."
+        f"{step}, feature {feature}, {why}"
     )
 
 

@@ -1,28 +1,23 @@
 """A sequence module one sample at a time, for control loops."""
 
 import math
-from collections.abc import Callable
-from functools import cache
-from operator import is_
 from typing import TYPE_CHECKING, Any, overload
-from weakref import WeakSet
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from tauflow.checks import at_least, boolean_tensor, no_missing_features, shape_error
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
 
 from .reparametrised import recompute_parameters
+from .stream_parts import Array, StreamedModel, StreamParts, check_parts, packed
+from .watched import Watched
 
 if TYPE_CHECKING:
     from .layers import SequenceModule
 
-Array = NDArray[Any]
 Gap = float | Tensor | Array
 Features = Tensor | Array | None
 
@@ -32,77 +27,77 @@ _SERVED = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: 
 class Stream:
     """The states of B sequences that go on sample by sample, and packed parameters.
 
-    Made by :meth:`SequenceModule.stream`. Step by step it gives what the module gives for the
-    sequence so far. Nothing is recorded for gradients.
+    Made by :meth:`SequenceModule.stream` and :meth:`SequenceModel.stream
+    <tauflow.SequenceModel.stream>`. Step by step it gives what the module gives for the sequence so
+    far. Nothing is recorded for gradients.
 
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
-    tensor or part in its place) is noticed by the next :meth:`step`, which raises; :meth:`refresh`
-    packs anew. A change through ``.data`` leaves no trace and is not noticed.
+    tensor or part in its place, such as ``model.head = ...``) is noticed by the next :meth:`step`,
+    which raises; :meth:`refresh` packs anew. A change through ``.data`` leaves no trace and is not
+    noticed.
 
     Args:
-        module: what to run; one direction, on the CPU.
+        module: what to run, in one direction, on the CPU: a sequence module; or a model of one,
+            which says by its method ``stream_parts`` what stands before and after it.
         batch_size: sequences B.
-        before: a module that turns each sample into the input of ``module``, (B, I).
-        after: a module that turns outputs, (B, H), into what a step returns.
+        before: of a sequence module, a module that turns each sample into its input, (B, I).
+        after: of a sequence module, a module that turns outputs, (B, H), into what a step returns.
 
     Raises:
         StreamError: the module cannot run sample by sample.
+        ArgumentError: a model was given with ``before`` or ``after``, which it has itself.
     """
+
+    module: "SequenceModule"
 
     def __init__(
         self,
-        module: "SequenceModule",
+        module: "SequenceModule | StreamedModel",
         batch_size: int = 1,
         *,
         before: nn.Module | None = None,
         after: nn.Module | None = None,
     ) -> None:
-        if module.bidirectional:
-            raise StreamError(
-                "a bidirectional module needs the whole sequence before its first output. Stream "
-                "one with bidirectional=False."
-            )
-        self._parts = nn.ModuleList(p for p in (module, before, after) if p is not None)
-        if module.training and any(map(_drops, self._parts.modules())):
-            raise StreamError("a stream has no dropout. Call module.eval() first.")
         self.batch_size = at_least(1, batch_size=batch_size)
-        self.module, self._before, self._after = module, before, after
+        self._source, self._around = module, (before, after)
         self._engines: list[StepEngine] = []
         self._begun = False
         self.refresh()
-        _watch_fused_optimizers()
-        _STREAMS.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy, and pickle, as a stream of the module's present parameters in the same state."""
         state = self.state if self._begun else None
-        return _restored, (self.module, self.batch_size, self._before, self._after, state)
+        return _restored, (self._source, self.batch_size, *self._around, state)
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Pack the module's present parameters; the states stay."""
-        module, old = self.module, self._engines
-        tensors = [*self._parts.parameters(), *self._parts.buffers()]
-        if any(tensor.device.type != "cpu" for tensor in tensors):
-            raise StreamError("a stream runs on the CPU. Move the module with .to('cpu').")
+        """Pack the present parameters of the module, or of a model's present parts.
+
+        The states stay; in another dtype, if the parameters have another one now.
+
+        Raises:
+            StreamError: the module can no longer run sample by sample, or its state has another
+                size than the present states. The stream is as before.
+        """
+        parts = self._read_parts()
+        check_parts(parts)
+        module, every = parts.module, parts.as_list()
         own = next(module.parameters(), torch.empty(0)).dtype
         if own not in _SERVED:
             raise StreamError(
                 f"a stream works on NumPy arrays, which have no {own}. Convert the module with "
                 ".to(torch.float32); float16 and float64 are served too."
             )
-        self._dtype = np.dtype(_SERVED[own])
-        recompute_parameters(module.cells)
-        self._engines = [
-            engine_of(module.cells[i], self.batch_size, module.backend)  # type: ignore[arg-type]
-            for i in range(len(module.cells))
-        ]
-        for engine, before in zip(self._engines, old, strict=False):
-            engine.state = before.state
+        recompute_parameters(every)
+        engines = [engine_of(cell, self.batch_size, module.backend) for cell in module.each_cell]
+        if self._begun:
+            _hand_on(self._engines, engines, own)
+        self._engines, self._dtype = engines, np.dtype(_SERVED[own])
+        self.module, self._before, after = parts
+        self._projections = [packed(part) for part in module.projections]
+        self._head = None if after is None else packed(after)
         # After packing, which some reparametrisations take for a step of theirs.
-        self._watch(self._parts)
-        self._projections = [_packed(part) for part in module.projections]
-        self._head = None if self._after is None else _packed(self._after)
+        self._watched = Watched((every if self._source is module else self._source).modules())
         self._single = (module.input_size,)
         self._shape = (self.batch_size, module.input_size)
         self._x = np.zeros(self._shape, self._dtype)
@@ -132,15 +127,16 @@ class Stream:
         Raises:
             ShapeError, DtypeError: ``x`` or ``dt`` does not fit.
             TimeError: a gap is negative or not finite.
-            NonFiniteError: ``x`` is not finite, and the cell does not take NaN for missing: the
-                states are as before. Or the output is not, as after a gap that solver steps cannot
-                follow: :meth:`reset` the stream, or give it an earlier :attr:`state`.
+            NonFiniteError: ``x`` is not finite, and the cell does not take NaN for missing, or
+                ``observed`` says that it was measured: the states are as before. Or the output is
+                not, as after a gap that solver steps cannot follow: :meth:`reset` the stream, or
+                give it an earlier :attr:`state`.
             StreamError: a parameter has changed since it was packed.
         """
-        if self._has_changed():
+        if self._watched.has_changed():
             raise StreamError(
-                "a parameter of the module has changed since the stream packed it. Call "
-                "stream.refresh() to go on with the new parameters and the present states."
+                "a parameter or part of the module has changed since the stream packed it. Call "
+                "stream.refresh() to go on with what there is now and the present states."
             )
         values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
         if self._before is not None:
@@ -222,35 +218,17 @@ class Stream:
             engine.state = part.clone()
         self._begun = True
 
-    def _watch(self, module: nn.Module) -> None:
-        """Remember which tensors and parts are where, and how often a tensor was changed."""
-        places = [
-            (place, name, tensor)
-            for part in module.modules()
-            for place in (part._parameters, part._buffers, part._modules)
-            for name, tensor in place.items()
-            if tensor is not None
-        ]
-        self._holders = [place for place, _, _ in places]
-        self._names = [name for _, name, _ in places]
-        self._present = [value for _, _, value in places]
-        self._tensors = [value for value in self._present if isinstance(value, Tensor)]
-        self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
-        self._versions = [tensor._version for tensor in self._counting]
-        self._stepped = False
-
-    def _has_changed(self) -> bool:
-        present = map(_in_place, self._holders, self._names)
-        return (
-            self._stepped
-            or [tensor._version for tensor in self._counting] != self._versions
-            or not all(map(is_, present, self._present))
-        )
-
-    def _notice(self, changed: set[int]) -> None:
-        """Take note that tensors with these identities have changed."""
-        if not changed.isdisjoint(map(id, self._tensors)):
-            self._stepped = True
+    def _read_parts(self) -> StreamParts:
+        read = getattr(self._source, "stream_parts", None)
+        if read is None:
+            return StreamParts(self._source, *self._around)  # type: ignore[arg-type]
+        if self._around != (None, None):
+            raise ArgumentError(
+                f"Stream: {type(self._source).__name__} says itself what stands before and after "
+                "its sequence module. Leave before and after out."
+            )
+        parts: StreamParts = read()
+        return parts
 
     def _advance(self, dt: Array, *observed: Array) -> Array:
         y = self._x
@@ -303,20 +281,33 @@ class Stream:
         if given.dtype != np.bool_ or (given.shape != self._shape and not alone):
             expected = f"bool, that of x, {self._shape}"
             raise shape_error("Stream.step", "observed", observed, expected, "One per feature.")
-        return given.reshape(self._shape)
+        given = given.reshape(self._shape)
+        if not _is_finite(self._x) and bool((bad := given & ~np.isfinite(self._x)).any()):
+            raise self._no_number(
+                bad,
+                "observed says that it was measured",
+                "mark it as not measured, or leave observed out, which takes NaN for missing.",
+            )
+        return given
 
     def _measured(self) -> tuple[Array]:
         """Return which features of a sample that is not finite were measured, if that is known."""
         cell, missing = self.module.cell, np.isnan(self._x)
         if not cell.uses_observed or bool(np.isinf(self._x).any()):
-            row, feature = np.argwhere(~np.isfinite(self._x))[0]
-            raise NonFiniteError(
-                f"Stream.step: x is {self._x[row, feature]} in sequence {row}, feature {feature}, "
-                f"and {type(cell).__name__} takes no such value. The states are as before: leave "
-                "the sample out and add its dt to the next one's, fill it in, or choose a model "
-                "that takes NaN for missing, such as tauflow.GRUD."
+            raise self._no_number(
+                ~np.isfinite(self._x),
+                f"{type(cell).__name__} takes no such value",
+                "leave the sample out and add its dt to the next one's, fill it in, or choose a "
+                "model that takes NaN for missing, such as tauflow.GRUD.",
             )
         return (~missing,)
+
+    def _no_number(self, bad: Array, why: str, advice: str) -> NonFiniteError:
+        row, feature = np.argwhere(bad)[0]
+        return NonFiniteError(
+            f"Stream.step: x is {self._x[row, feature]} in sequence {row}, feature {feature}, and "
+            f"{why}. The states are as before: {advice}"
+        )
 
     def _blown(self, dt: Gap) -> NonFiniteError:
         limit = min(cell.stable_gap() for cell in self.module.each_cell)
@@ -339,53 +330,27 @@ class Stream:
         )
 
 
-def _packed(projection: nn.Module) -> Callable[[Array], Array]:
-    """Return a linear map of arrays, by its packed weights if it is what was built."""
-    if type(projection) is nn.Linear and not projection._forward_hooks:
-        weight = projection.weight.detach().numpy().copy()
-        if projection.bias is None:
-            return lambda y: y @ weight.T
-        bias = projection.bias.detach().numpy().copy()
-        return lambda y: y @ weight.T + bias
-
-    def call(y: Array) -> Array:
-        with torch.no_grad():
-            out: Array = projection(torch.from_numpy(y)).numpy()
-        return out
-
-    return call
-
-
 def _is_finite(values: Array) -> bool:
     # The sum of squares shows it in half the time, unless it is itself too large.
     return bool(np.vdot(values, values) < math.inf) or bool(np.isfinite(values).all())
 
 
-_STREAMS: WeakSet[Stream] = WeakSet()
-_in_place: Callable[[Any, str], object] = dict.get
-
-
-def _drops(part: nn.Module) -> bool:
-    """Whether a module drops units when it trains."""
-    share = part.p if isinstance(part, nn.Dropout) else getattr(part, "dropout", 0.0)
-    return isinstance(share, float | int) and share > 0
-
-
-@cache
-def _watch_fused_optimizers() -> None:
-    """Tell all streams of the steps of fused optimisers, which leave no trace in the parameters."""
-
-    def notice(optimizer: Optimizer, *_: Any) -> None:
-        groups = [group for group in optimizer.param_groups if group.get("fused")]
-        changed = {id(p) for group in groups for p in group["params"] if p.grad is not None}
-        for stream in _STREAMS if changed else ():
-            stream._notice(changed)
-
-    register_optimizer_step_post_hook(notice)
+def _hand_on(old: list[StepEngine], new: list[StepEngine], dtype: torch.dtype) -> None:
+    """Give new engines the states of the old ones, or raise if they do not fit."""
+    states = [engine.state for engine in old]
+    widths, wanted = ([engine.state.shape[1] for engine in engines] for engines in (old, new))
+    if widths != wanted:
+        raise StreamError(
+            f"Stream.refresh: the cells now have states of widths {wanted}, but the present states "
+            f"have {widths}. Call stream.reset() before refresh() to start anew, or make a new "
+            "stream."
+        )
+    for engine, state in zip(new, states, strict=True):
+        engine.state = state.to(dtype)
 
 
 def _restored(
-    module: "SequenceModule",
+    module: "SequenceModule | StreamedModel",
     batch_size: int,
     before: nn.Module | None,
     after: nn.Module | None,

@@ -52,6 +52,46 @@ def test_other_cells_name_what_is_missing(name):
         rnn(torch.full((9, 2, D), torch.nan))
 
 
+MEASURED = r"where observed says that it was measured\. Mark it as not measured, or leave observed"
+
+
+@pytest.mark.parametrize("module", [tauflow.GRUD, tauflow.RubanovaGRU])
+def test_nan_that_was_called_measured_is_told_so(module):
+    rnn, x = module(D, N), inputs()
+    observed = torch.ones_like(x, dtype=torch.bool)
+    observed[3, 0] = False
+    place = r"in 1 sequences \(1\), first in sequence 1 at step 3, feature 2"
+    with pytest.raises(NonFiniteError, match=rf"{place}, {MEASURED}"):
+        rnn(x, observed=observed)
+    observed[1, 3, 2] = False
+    assert rnn(x, observed=observed)[0].isfinite().all()
+
+
+def test_a_state_that_overflows_beside_missing_features_goes_its_way():
+    rnn, x = tauflow.GRUD(D, N), inputs()
+    x[0, 0, 0] = torch.inf
+    y, _ = rnn(x)  # NaN was expected, so that it is not why
+    assert y[0].isnan().any()
+    assert y[1:].isfinite().all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_stream_keeps_its_state_when_what_was_called_measured_is_no_number(value, batch):
+    stream = tauflow.GRUD(D, N).stream(batch)
+    x = torch.randn(batch, D)
+    stream.step(x)
+    state = stream.state
+    bad = x.clone()
+    bad[-1, 1] = value
+    with pytest.raises(NonFiniteError, match=r"feature 1, and observed says .*not measured"):
+        stream.step(bad, observed=torch.ones_like(bad, dtype=torch.bool))
+    assert torch.equal(stream.state, state)
+    y = stream.step(bad, observed=bad.isfinite())
+    stream.reset(state)
+    torch.testing.assert_close(y, stream.step(x, observed=bad.isfinite()))  # the value is not read
+
+
 def test_nan_that_was_computed_or_masked_goes_its_way():
     rnn, x = tauflow.GRU(D, N), inputs()
     assert rnn(x, mask=~x.isnan().any(-1))[0].isfinite().all()

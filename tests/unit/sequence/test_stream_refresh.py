@@ -1,0 +1,230 @@
+"""A stream goes with its model: other parts, hooks, reparametrisations and dtypes are seen."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune, spectral_norm, weight_norm
+
+import tauflow
+from tauflow.errors import ArgumentError, StreamError
+from tauflow.models import TokenEmbedding
+from tauflow.sequence import Stream
+
+D, N, T = 3, 6, 5
+X = torch.randn(2, T, D, generator=torch.Generator().manual_seed(0))
+
+
+def model(seed=0, body=tauflow.CfC, **options):
+    torch.manual_seed(seed)
+    return tauflow.SequenceModel(body(D, N, **options), 2).eval()
+
+
+def streamed(stream, x=X):
+    return torch.stack([stream.step(sample) for sample in x.unbind(1)], 1)
+
+
+def check_like_the_model(stream, whole, x=X):
+    torch.testing.assert_close(streamed(stream, x), whole(x)[0].detach())
+
+
+PLACES = {"head": lambda whole: whole.head, "projection": lambda whole: whole.rnn.projections[0]}
+HOOKS = {
+    "prune": lambda part: prune.l1_unstructured(part, "weight", 0.5),
+    "weight_norm": weight_norm,
+    "spectral_norm": spectral_norm,
+    "foreign": lambda part: part.register_forward_pre_hook(lambda _, given: (given[0] * 2,)),
+    "kwargs": lambda part: part.register_forward_pre_hook(
+        lambda _, given, named: ((given[0] * 2,), named), with_kwargs=True
+    ),
+    "foreign-after-ours": lambda part: HOOKS["foreign"](HOOKS["prune"](part)),
+    "forward": lambda part: vars(part).update(forward=lambda y: nn.Linear.forward(part, y) * 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", HOOKS)
+def test_what_hangs_on_a_linear_part_is_computed(kind, place):
+    """The parameters come from a file, so that no pass has computed the weights from them."""
+    trained, fresh = model(proj_size=4), model(seed=1, proj_size=4)
+    for whole in (trained, fresh):
+        HOOKS[kind](PLACES[place](whole))
+    fresh.load_state_dict(trained.state_dict())
+    stream = fresh.stream(2)
+    torch.testing.assert_close(streamed(stream), trained(X)[0].detach())
+    with torch.no_grad():
+        for parameter in PLACES[place](fresh).parameters():
+            parameter.mul_(1.5)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:, 0])
+    stream.refresh()
+    stream.reset()
+    check_like_the_model(stream, fresh)
+
+
+def replace_head(whole):
+    whole.head = nn.Linear(N, 4)
+
+
+def replace_head_by_another_kind(whole):
+    whole.head = nn.Sequential(nn.Linear(N, 4), nn.Tanh())
+
+
+def replace_body(whole):
+    whole.rnn = tauflow.GRU(D, N)
+
+
+def replace_cell(whole):
+    whole.rnn.cells[0] = tauflow.CfC(D, N).cell
+
+
+@pytest.mark.parametrize(
+    "replace", [replace_head, replace_head_by_another_kind, replace_body, replace_cell]
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_another_part_of_the_model_is_noticed_and_taken(replace, begun):
+    whole = model()
+    stream = whole.stream(2)
+    if begun:
+        stream.step(X[:, 0])
+    replace(whole)
+    with pytest.raises(StreamError, match=r"parameter or part of the module has changed.*refresh"):
+        stream.step(X[:, 0])
+    state = stream.state if begun else None
+    stream.refresh()
+    assert stream.module is whole.rnn
+    if begun:
+        torch.testing.assert_close(stream.state, state)
+        torch.testing.assert_close(stream.step(X[:, 1]), whole.step(X[:, 1], state)[0].detach())
+    stream.reset()
+    check_like_the_model(stream, whole)
+
+
+def test_an_embedding_that_comes_or_goes_is_noticed_and_taken():
+    ids = torch.tensor([[[3], [0], [8], [1]]])
+    torch.manual_seed(0)
+    whole = tauflow.SequenceModel(tauflow.CfC(D, N), 2).eval()
+    stream = whole.stream()
+    stream.step(X[:1, 0])
+    whole.embedding = TokenEmbedding(9, D)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:1, 0])
+    stream.refresh()
+    stream.reset()
+    check_like_the_model(stream, whole, ids)
+    whole.embedding = TokenEmbedding(9, D)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(ids[:, 0])
+    whole.embedding = None
+    stream.refresh()
+    stream.reset()
+    check_like_the_model(stream, whole, X[:1])
+
+
+@pytest.mark.parametrize(
+    ("body", "widths"),
+    [
+        (lambda: tauflow.CfC(D, 8), r"\[8\].*\[6\]"),
+        (lambda: tauflow.CfC(D, 3, num_layers=2), r"\[3, 3\].*\[6\]"),
+    ],
+)
+def test_states_that_no_longer_fit_are_told(body, widths):
+    whole = model()
+    stream = whole.stream(2)
+    stream.step(X[:, 0])
+    old, state = whole.rnn, stream.state
+    whole.rnn = body().eval()
+    whole.head = nn.Linear(whole.rnn.output_size, 2)
+    with pytest.raises(StreamError, match=rf"states of widths {widths}.*reset\(\) before refresh"):
+        stream.refresh()
+    assert torch.equal(stream.state, state)  # as before
+    assert stream.module is old
+    stream.reset()
+    stream.refresh()
+    check_like_the_model(stream, whole)
+
+
+def test_new_parts_pass_the_checks_of_the_first_ones():
+    whole = model()
+    stream = whole.stream()
+    whole.rnn = tauflow.CfC(D, N, bidirectional=True)
+    with pytest.raises(StreamError, match="bidirectional"):
+        stream.refresh()
+    whole.rnn = tauflow.CfC(D, N, num_layers=2, dropout=0.5)
+    with pytest.raises(StreamError, match=r"module\.eval\(\)"):
+        stream.refresh()
+    whole.rnn = tauflow.models.Transformer(D, 8)
+    with pytest.raises(StreamError, match="reads sequences as a whole"):
+        stream.refresh()
+    whole.rnn = tauflow.CfC(D, N).to("meta")
+    with pytest.raises(StreamError, match="runs on the CPU"):
+        stream.refresh()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_a_copy_goes_with_a_model_of_its_own(copied):
+    whole = model()
+    stream = whole.stream(2)
+    stream.step(X[:, 0])
+    twin = copied(stream)
+    whole.head = nn.Linear(N, 4)
+    expected = whole.rnn(X[:, 1:2], stream.state)[0][:, 0]
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:, 1])
+    torch.testing.assert_close(twin.step(X[:, 1]), model().head(expected).detach())
+    stream.refresh()
+    torch.testing.assert_close(stream.step(X[:, 1]), whole.head(expected).detach())
+
+
+def test_a_module_may_have_parts_around_it_without_a_model():
+    whole = model()
+    stream = Stream(whole.rnn, 2, before=nn.Identity(), after=whole.head)
+    check_like_the_model(stream, whole)
+    check_like_the_model(copy.deepcopy(Stream(whole.rnn, 2, after=whole.head)), whole)
+    with pytest.raises(ArgumentError, match="Leave before and after out"):
+        Stream(whole, 2, after=nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("body", [tauflow.PhasedLSTM, tauflow.CfC, tauflow.LTC])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+        (torch.float32, torch.float16),
+    ],
+)
+def test_the_states_follow_the_dtype_of_the_parameters(body, first, then):
+    whole = model(body=body).to(first)
+    stream = whole.stream(2)
+    stream.step(X[:, 0].to(first))
+    state = stream.state
+    whole.to(then)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:, 1].to(first))
+    stream.refresh()
+    assert torch.equal(stream.state, state.to(then))
+    y = stream.step(X[:, 1].to(then))
+    assert (y.dtype, stream.state.dtype) == (then, then)
+    exact = whole.double()
+    close = {"rtol": 0.01, "atol": 0.01} if then is torch.float16 else {}
+    expected = exact.step(X[:, 1].double(), state.double())[0].detach()
+    torch.testing.assert_close(y.double(), expected, **(close or {"rtol": 1e-5, "atol": 1e-5}))
+
+
+@pytest.mark.parametrize("form", ["input", "state"])
+@pytest.mark.parametrize("core", ["cfc", "wired-cfc", "ltc"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_core_of_a_mixed_memory_is_streamed(core, form, dtype):
+    torch.manual_seed(0)
+    size = N if core == "cfc" else tauflow.AutoNCP(12, 2)
+    rnn = tauflow.MixedMemory(D, size, core=core, form=form).to(dtype)
+    x, dt = X.to(dtype), torch.rand(2, T, dtype=dtype)
+    stream = rnn.stream(2)
+    y = [stream.step(x[:, t], dt[:, t]) for t in range(T)]
+    expected, last = rnn(x, dt=dt)
+    torch.testing.assert_close(torch.stack(y, 1), expected.detach())
+    torch.testing.assert_close(stream.state, last.detach())
