@@ -35,8 +35,8 @@ class SequenceBatch:
         observed: bool, in the shape of x, which features were measured.
         y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known, false
             at padding; defaults to ``mask`` in losses.
-        weight: (B,), above 0, how much each sequence counts in the loss; a mean over entries then
-            is a weighted one. Metrics count all alike.
+        weight: (B,), above 0, how much each sequence counts in losses and metrics; a mean over
+            entries then is a weighted one.
     """
 
     x: Tensor

@@ -29,6 +29,7 @@ from .reading import is_table, read_rows
 from .rows import Floats, Rows
 from .targets import (
     Task,
+    Weighed,
     checked_weight,
     parts_of,
     per_sequence,
@@ -137,8 +138,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                 ids, in any order, or else in the order in which ids first occur.
             sample_weight: (B,), how much a sequence counts; with 0 it is left out. Of a data frame
                 also one per row, as for y.
-            validation: ``(X, y)`` to choose the best epoch by, or a mapping of these and of what
-                follows.
+            validation: ``(X, y)`` to choose the best epoch by, or a mapping of these, of
+                ``sample_weight`` and of what follows.
             {given}
 
         Returns:
@@ -148,29 +149,24 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
         weight = self._weight(sample_weight, X, rows, given)
-        if weight is not None and not weight.all():
-            counted = np.flatnonzero(weight)
-            rows, y, weight = rows.chosen(counted), y[counted], weight[counted]
+        rows, y, weight = Weighed(rows, y, weight).counted()
         targets = self._encoded(y, reset=not goes_on)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
         share = self.validation_fraction if validation is None else 0.0
-        kept, held = parts_of(len(rows), share, random, targets if self._stratified else None)
-        task = self._task(targets, weight)
+        learned, held = self._parts(Weighed(rows, targets, weight), share, random)
+        task = self._task(learned.targets, learned.weight)
         device = device_of(self.device)
-        part, own = rows.chosen(kept), None if weight is None else weight[kept]
         if goes_on:
             self._refuse_changes()
         else:
-            self._start(part, targets[kept], own, task, seed)
-        valid = None
+            self._start(learned.rows, learned.targets, learned.weight, task, seed)
         if validation is not None:
-            valid = self._batch(*self._validation(validation))
-        elif len(held):
-            valid = self._batch(rows.chosen(held), targets[held])
+            held = self._validation(validation)
+        valid = None if held is None else self._batch(held.rows, held.targets, held.weight)
         self.result_ = train(
             self.module_,
-            train=self._batch(part, targets[kept], own),
+            train=self._batch(learned.rows, learned.targets, learned.weight),
             valid=valid,
             loss=task.loss,
             metric=task.metric,
@@ -316,6 +312,14 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Training.
 
+    def _parts(
+        self, given: Weighed, share: float, random: np.random.RandomState
+    ) -> tuple[Weighed, Weighed | None]:
+        """Return what to train on, and a share to validate on, if there is to be one."""
+        classes = given.targets if self._stratified else None
+        kept, held = parts_of(len(given.rows), share, random, classes)
+        return given.chosen(kept), given.chosen(held) if len(held) else None
+
     def _start(
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
     ) -> None:
@@ -358,11 +362,12 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                     "warm_start=False."
                 )
 
-    def _validation(self, given: Any) -> tuple[Rows, NDArray[Any]]:
-        """Return rows and targets of validation data."""
-        X, y, said = validation_of(given, needs_y=self._needs_y)
+    def _validation(self, given: Any) -> Weighed:
+        """Return sequences of validation data."""
+        X, y, weight, said = validation_of(given, needs_y=self._needs_y)
         rows, y = self._read(X, y, said, reset=False)
-        return rows, self._encoded(y, reset=False)
+        rows, y, weight = Weighed(rows, y, self._weight(weight, X, rows, said)).counted()
+        return Weighed(rows, self._encoded(y, reset=False), weight)
 
     def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:
         return self.preparation_.batch(rows, self._scaled(targets), weight)

@@ -61,16 +61,18 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
     def _task(self, targets: NDArray[Any], weight: Floats | None) -> Task:
         weights = None
         if self.class_weight is not None:
-            y = self.classes_[targets]
-            weights = self._class_weights(y, weight)
+            weights = self._class_weights(targets, weight)
         size = len(self.classes_)
         return Task("classify", size, "cross_entropy", "accuracy", "cross_entropy", weights)
 
-    def _class_weights(self, y: NDArray[Any], weight: Floats | None) -> tuple[float, ...]:
-        if self.class_weight == "balanced" and weight is not None:
-            totals = np.array([weight[y == one].sum() for one in self.classes_])
-            return tuple((totals.sum() / (len(totals) * totals)).tolist())
-        found = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+    def _class_weights(self, targets: NDArray[Any], weight: Floats | None) -> tuple[float, ...]:
+        """Return what an error on each class counts; 1 of a class that there is none of."""
+        if self.class_weight == "balanced":
+            totals = np.bincount(targets, weight, len(self.classes_))
+            there = totals > 0
+            balanced = totals.sum() / (there.sum() * np.where(there, totals, 1.0))
+            return tuple(np.where(there, balanced, 1.0).tolist())
+        found = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         return tuple(found.tolist())
 
     def _answers(self, outputs: NDArray[Any]) -> NDArray[Any]:

@@ -1,5 +1,6 @@
 """What comes next in a sequence."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,7 +21,7 @@ from .ahead import samples_after, times_after, typical_gap
 from .base import AbstractSequenceEstimator
 from .given import taking_times
 from .rows import Floats, Indices, Rows
-from .targets import Task
+from .targets import Task, Weighed
 from .times import in_seconds
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class SequenceForecaster(AbstractSequenceEstimator):
         Args:
             X: (T, I), one series; or several, as for :meth:`SequenceRegressor.fit`.
             y: not used.
-            validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...
+            validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...;
+                by default the ``validation_fraction`` of the sequences, of one series its end.
             {given}
         """
         at_least(1, horizon=self.horizon)
@@ -127,13 +129,17 @@ class SequenceForecaster(AbstractSequenceEstimator):
         rows = self._rows(X, given, reset=reset)
         if reset:
             self.target_features_ = self._features()
-            self._typical = typical_gap(rows)
-        if np.isnan(samples_after(rows, self.horizon)[..., self.target_features_]).all():
+        if not self._can_learn(rows):
             raise DataError(
                 "nothing to learn: no sample follows another one (a sequence of one sample has no "
                 "next). Give sequences of several samples."
             )
         return rows, np.zeros(len(rows))
+
+    def _can_learn(self, rows: Rows) -> bool:
+        """Whether there is anything to forecast."""
+        after = samples_after(rows, self.horizon)[..., self.target_features_]
+        return not bool(np.isnan(after).all())
 
     def _features(self) -> Indices:
         if self.targets is None:
@@ -171,9 +177,36 @@ class SequenceForecaster(AbstractSequenceEstimator):
         outputs = self.horizon * len(self.target_features_)
         return Task("regress", outputs, "mse", "mse", per_step=True)
 
+    def _parts(
+        self, given: Weighed, share: float, random: np.random.RandomState
+    ) -> tuple[Weighed, Weighed | None]:
+        """Return the parts; of a single series the late one is kept for validation.
+
+        The early one ends before it, and so does what its rows are to forecast.
+
+        Raises:
+            ArgumentError: the share is none.
+            DataError: a part of a single series has nothing to forecast.
+        """
+        if len(given.rows) > 1 or not 0 < share < 1:
+            return super()._parts(given, share, random)
+        count = len(given.rows.values)
+        kept = count - math.ceil(share * count)
+        both = given.rows.cut_at(kept)
+        parts = [both.chosen(np.array([one])) for one in range(2)]
+        if not (kept and all(map(self._can_learn, parts))):
+            raise DataError(
+                f"validation_fraction={share:g} of a series of {count} samples leaves {kept} to "
+                f"train on and {count - kept} to validate on, and no sample of one of these parts "
+                "follows another. Set another share, or give validation=."
+            )
+        learned, held = (Weighed(part, np.zeros(1)) for part in parts)
+        return learned, held
+
     def _start(
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
     ) -> None:
+        self._typical = typical_gap(rows)
         super()._start(self._with_ahead(rows), targets, weight, task, seed)
 
     def _batch(

@@ -93,6 +93,13 @@ class Rows:
             cut = replace(cut, gaps=gaps)
         return cut, of
 
+    def cut_at(self, place: int) -> "Rows":
+        """Return a single sequence as two, of which the second starts anew at a row of it."""
+        gaps = None if self.gaps is None else self.gaps.copy()
+        if gaps is not None:
+            gaps[place] = 0.0
+        return replace(self, lengths=np.array([place, len(self.values) - place]), gaps=gaps)
+
     def pieces(self, size: int) -> Iterator["Rows"]:
         """Yield the sequences, so many at a time."""
         for start in range(0, len(self), size):

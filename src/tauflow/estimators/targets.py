@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,31 @@ class Task:
     select_by: str | None = None
     class_weights: tuple[float, ...] | None = None
     per_step: bool = False
+
+
+class Weighed(NamedTuple):
+    """Sequences with their targets and weights.
+
+    Args:
+        rows: the sequences.
+        targets: of each, (N, ...).
+        weight: how much each counts, (N,); ``None`` if all count alike.
+    """
+
+    rows: Rows
+    targets: NDArray[Any]
+    weight: Floats | None = None
+
+    def chosen(self, which: Indices) -> "Weighed":
+        """Return some of the sequences, in that order."""
+        weight = None if self.weight is None else self.weight[which]
+        return Weighed(self.rows.chosen(which), self.targets[which], weight)
+
+    def counted(self) -> "Weighed":
+        """Return the sequences without those of weight 0."""
+        if self.weight is None or self.weight.all():
+            return self
+        return self.chosen(np.flatnonzero(self.weight))
 
 
 def checked_weight(given: Any, count: int) -> Floats | None:
@@ -168,6 +193,7 @@ def parts_of(
 
     Raises:
         ArgumentError: it is no share, or leaves nothing to train on.
+        DataError: there is a single sequence.
     """
     everything = np.arange(count)
     share = float(within(0.0, 1.0, validation_fraction=share))
@@ -175,19 +201,25 @@ def parts_of(
         raise ArgumentError("validation_fraction=1 leaves nothing to train on. Give a part of 1.")
     if not share:
         return everything, everything[:0]
+    if count < 2:
+        raise DataError(
+            f"validation_fraction={share:g} keeps sequences for validation, and X has one. Give "
+            "several, give validation=, or set validation_fraction=0."
+        )
     kept, held = train_test_split(
         everything, test_size=share, random_state=random, stratify=classes
     )
     return np.sort(kept), np.sort(held)
 
 
-def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, "Given"]:
-    """Return X, y and what else was given as validation data.
+def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, Any, "Given"]:
+    """Return X, y, weights and what else was given as validation data.
 
     Raises:
         ArgumentError: it is neither ``(X, y)`` nor a mapping of these names.
     """
     needed = ("X", "y") if needs_y else ("X",)
+    more = ("sample_weight", *NAMES) if needs_y else NAMES
     if not isinstance(given, Mapping):
         parts = given if needs_y else (given,)
         if not isinstance(parts, tuple) or len(parts) != len(needed):
@@ -196,10 +228,10 @@ def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, "Given"]:
                 f"got {type(given).__name__}."
             )
         given = dict(zip(needed, parts, strict=True))
-    if given.keys() - {*needed, *NAMES} or not given.keys() >= {*needed}:
+    if given.keys() - {*needed, *more} or not given.keys() >= {*needed}:
         raise ArgumentError(
             f"validation holds {', '.join(map(str, given))}, expected {', '.join(needed)} and "
-            f"perhaps {', '.join(NAMES)}."
+            f"perhaps {', '.join(more)}."
         )
     rest: Given = {name: given[name] for name in NAMES if name in given}  # type: ignore[assignment]
-    return given["X"], given.get("y"), rest
+    return given["X"], given.get("y"), given.get("sample_weight"), rest

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import shape_error, values_readable
@@ -15,7 +16,7 @@ from tauflow.registry import Registry
 from .asked import AnyScore, score_asked
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
 from .ranks import Ranks
-from .score import Score
+from .score import Score, per_entry, repeated
 from .subnormals import flushed_subnormals
 
 
@@ -34,7 +35,7 @@ def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
     return right.masked_fill(prediction.isnan(), math.nan)
 
 
-def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
+def area_under_roc(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the chance that a positive's logit is above a negative's, half of it if they tie.
 
     That is the area under the curve of true against false positives, by the formula of Mann and
@@ -43,6 +44,7 @@ def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
     Args:
         logit: (N,).
         positive: (N,) bool.
+        weight: (N,), how much each counts; by default all alike.
 
     Returns:
         The area; NaN if a logit is, which has no place among the others.
@@ -50,7 +52,7 @@ def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
     Raises:
         DataError: there are no positives, or no negatives.
     """
-    of_positives, of_negatives = logit[positive], logit[~positive].sort().values
+    of_positives, (of_negatives, order) = logit[positive], logit[~positive].sort()
     if not len(of_positives) or not len(of_negatives):
         raise DataError(
             f"the area under a ROC curve needs targets of both classes, but all {len(logit)} are "
@@ -58,48 +60,55 @@ def area_under_roc(logit: Tensor, positive: Tensor) -> Tensor:
         )
     if bool(logit.isnan().any()):
         return logit.new_tensor(math.nan)
-    below = torch.searchsorted(of_negatives, of_positives)
-    not_above = torch.searchsorted(of_negatives, of_positives, right=True)
-    return (below + not_above).double().mean() / (2 * len(of_negatives))
+    each = _weights_or_ones(weight, logit)
+    up_to = F.pad(each[~positive][order].cumsum(0), (1, 0))
+    below = up_to[torch.searchsorted(of_negatives, of_positives)]
+    not_above = up_to[torch.searchsorted(of_negatives, of_positives, right=True)]
+    own = each[positive]
+    return (own * (below + not_above)).sum() / (2 * own.sum() * up_to[-1])
 
 
-def f1(found: Tensor, positive: Tensor) -> Tensor:
+def _weights_or_ones(weight: Tensor | None, like: Tensor) -> Tensor:
+    """Return weights in double precision, (N,), where the device has it."""
+    dtype = torch.float32 if like.device.type == "mps" else torch.float64
+    return torch.ones_like(like, dtype=dtype) if weight is None else weight.to(dtype)
+
+
+def f1(found: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the harmonic mean of precision and recall, 0 where there is neither.
 
     Args:
         found: (N,) bool, what was taken for positive.
         positive: (N,) bool, what is.
+        weight: (N,), how much each counts; by default all alike.
     """
-    hits = (found & positive).sum()
-    return 2.0 * hits / (found.sum() + positive.sum()).clamp(min=1)
+    each = _weights_or_ones(weight, found)
+    hits, either = each[found & positive].sum(), each[found].sum() + each[positive].sum()
+    return 2.0 * hits / torch.where(either > 0, either, 1.0)
 
 
-def _of_two_classes(
-    name: str, score: Callable[[Tensor, Tensor], Tensor]
-) -> Callable[[Tensor, Tensor], Tensor]:
+def _of_two_classes(name: str, score: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a score of two logits per entry, and classes 0 and 1, the positive one."""
 
-    def whole(prediction: Tensor, y: Tensor) -> Tensor:
+    def whole(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         if prediction.shape[-1] != 2:
             raise shape_error(
                 name, "prediction", prediction, "two outputs", "It is for two classes."
             )
-        return score(prediction[:, 1] - prediction[:, 0], y == 1)
+        return score(prediction[:, 1] - prediction[:, 0], y == 1, weight)
 
     return whole
 
 
-def _of_one_logit(
-    score: Callable[[Tensor, Tensor], Tensor],
-) -> Callable[[Tensor, Tensor], Tensor]:
+def _of_one_logit(score: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a score of one logit per entry, and targets 0 and 1."""
-    return lambda prediction, y: score(prediction[:, 0], y > 0.5)
+    return lambda prediction, y, weight=None: score(prediction[:, 0], y > 0.5, weight)
 
 
-def _f1_of_logits(logit: Tensor, positive: Tensor) -> Tensor:
+def _f1_of_logits(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
     if bool(logit.isnan().any()):
         return logit.new_tensor(math.nan)
-    return f1(logit > 0, positive)
+    return f1(logit > 0, positive, weight)
 
 
 METRICS: Registry[Score] = Registry(
@@ -118,6 +127,7 @@ METRICS: Registry[Score] = Registry(
             higher_is_better=True,
             whole=_of_two_classes("auroc", area_under_roc),
             both_classes=True,
+            weighs=True,
         ),
         "binary_auroc": Score(
             "binary_auroc",
@@ -125,12 +135,21 @@ METRICS: Registry[Score] = Registry(
             higher_is_better=True,
             whole=_of_one_logit(area_under_roc),
             both_classes=True,
+            weighs=True,
         ),
         "f1": Score(
-            "f1", "classes", higher_is_better=True, whole=_of_two_classes("f1", _f1_of_logits)
+            "f1",
+            "classes",
+            higher_is_better=True,
+            whole=_of_two_classes("f1", _f1_of_logits),
+            weighs=True,
         ),
         "binary_f1": Score(
-            "binary_f1", "binary", higher_is_better=True, whole=_of_one_logit(_f1_of_logits)
+            "binary_f1",
+            "binary",
+            higher_is_better=True,
+            whole=_of_one_logit(_f1_of_logits),
+            weighs=True,
         ),
     },
 )
@@ -172,8 +191,8 @@ def evaluate(
 ) -> float:
     """Return a metric over a whole split, in evaluation mode.
 
-    The value is that of all valid entries of the split, whatever the batch size. Every module is in
-    its former mode afterwards.
+    The value is that of all valid entries of the split, whatever the batch size; each counts what
+    its sequence weighs, if there are weights. Every module is in its former mode afterwards.
 
     Args:
         model: called as ``prediction, state = model(x, dt=..., mask=...)``.
@@ -258,26 +277,34 @@ class _Tally:
 
     def __init__(self, score: Score) -> None:
         self.score = score
-        self.total, self.count = 0.0, 0
-        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.total, self.count, self.weight = 0.0, 0, 0.0
+        self.kept: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
         """Take in a batch."""
         chosen, y = self.score.selected(prediction, batch)
+        weight = per_entry(prediction, batch)
         if self.score.target == "classes":
             _refuse_other_classes(self.score.name, chosen, y)
         if self.score.whole is not None:
-            self.kept.append(self.score.rows(chosen, y))
+            rows = self.score.rows(chosen, y)
+            each = None if weight is None else repeated(weight, len(rows[1]))
+            self.kept.append((*rows, each))
             self.count += y.numel()
             return
-        entries = self.score.entries(chosen, y)
+        entries, each = self.score.entries(chosen, y), None
+        if weight is not None:
+            each = repeated(weight, entries.numel())
+            entries = entries.flatten() * each
         self.total += entries.sum(dtype=torch.float64).item()
         self.count += entries.numel()
+        self.weight += entries.numel() if each is None else each.sum(dtype=torch.float64).item()
 
     def merge(self, ranks: Ranks) -> None:
         """Take in what the other processes saw; each batch as it came, in the order of the data."""
         self.total = sum(ranks.gathered(self.total))
         self.count = sum(ranks.gathered(self.count))
+        self.weight = sum(ranks.gathered(self.weight))
         lists = ranks.gathered(self.kept)
         longest = max(map(len, lists))
         self.kept = [kept[k] for k in range(longest) for kept in lists if k < len(kept)]
@@ -291,6 +318,7 @@ class _Tally:
                 "least one target."
             )
         if self.score.whole is None:
-            return self.total / self.count
-        predictions, targets = zip(*self.kept, strict=True)
-        return float(self.score.whole(torch.cat(predictions), torch.cat(targets)))
+            return self.total / self.weight
+        predictions, targets, weights = zip(*self.kept, strict=True)
+        weight = None if weights[0] is None else torch.cat(weights)
+        return float(self.score.of_all(torch.cat(predictions), torch.cat(targets), weight))

@@ -37,6 +37,8 @@ class Score:
             targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
             floating-point ones of single outputs (N, 1).
         both_classes: whether it means nothing where all targets are of one class, 0 or 1.
+        weighs: whether ``whole`` takes what each entry counts, (N,), as a third argument; else data
+            with weights of sequences are refused.
 
     Raises:
         ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
@@ -49,8 +51,9 @@ class Score:
     higher_is_better: bool = False
     mean: Callable[[Tensor, Tensor], Tensor] | None = None
     counts: Callable[[Tensor, Tensor], Tensor] | None = None
-    whole: Callable[[Tensor, Tensor], Tensor] | None = None
+    whole: Callable[..., Tensor] | None = None
     both_classes: bool = False
+    weighs: bool = False
 
     def __post_init__(self) -> None:
         if (self.compare is None) == (self.whole is None):
@@ -70,20 +73,22 @@ class Score:
                 One prediction per sequence always counts.
 
         Raises:
+            ArgumentError: sequences have weights, and nothing says how it is to count them.
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
-        weight = None if batch.weight is None else _per_entry(batch.weight, prediction, batch)
+        self._refuse_weights(self.name, batch)
+        weight = per_entry(prediction, batch)
         prediction, y = self.selected(prediction, batch)
         if y.numel() == 0:
             raise NothingToScoreError(
                 f"{self.name}: no entry of this batch is valid: y_mask, or mask, is false at every "
                 "step. Leave out such sequences, or take larger batches."
             )
+        if self.whole is not None:
+            return self.of_all(*self.rows(prediction, y), weight)
         if weight is not None or self.counts is not None:
             return self._weighted_mean(prediction, y, weight)
-        if self.whole is not None:
-            return self.whole(*self.rows(prediction, y))
         if self.mean is not None:
             return self.mean(prediction, y)
         return self.entries(prediction, y).mean()
@@ -92,7 +97,7 @@ class Score:
         entries = self.entries(prediction, y).flatten()
         counts = None if self.counts is None else self.counts(prediction, y)
         if weight is not None:
-            each = weight.repeat_interleave(entries.numel() // weight.numel())
+            each = repeated(weight, entries.numel())
             entries = entries * each
             counts = each if counts is None else counts * each
         assert counts is not None
@@ -115,6 +120,19 @@ class Score:
         y = y.flatten(0, max(0, prediction.ndim - 2))
         single = prediction.shape[-1] == 1 and y.ndim == 1 and y.is_floating_point()
         return prediction.flatten(0, -2), y.unsqueeze(-1) if single else y
+
+    def of_all(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the score that ``whole`` gives of what :meth:`rows` returns.
+
+        Args:
+            prediction: (N, O).
+            y: targets, (N, ...).
+            weight: what each of them counts, (N,), or each sequence or step that several are of.
+        """
+        assert self.whole is not None
+        if weight is None:
+            return self.whole(prediction, y)
+        return self.whole(prediction, y, repeated(weight, len(y)))
 
     def count(self, batch: SequenceBatch, *, per_step: bool) -> int:
         """Return how many targets of a batch count, with one prediction per step or sequence."""
@@ -143,10 +161,12 @@ class Score:
             batch: the data.
 
         Raises:
+            ArgumentError: sequences have weights, and nothing says how it is to count them.
             DtypeError: targets have the wrong dtype.
             DataError: a target that counts is outside its range, not finite, or at a step that is
                 masked; or all are of one class, and the score needs both.
         """
+        self._refuse_weights(f"{self.name}, of the {split} data", batch)
         y, where = batch.y, f"{self.name}: the targets of the {split} data"
         if self.target == "values" and not y.is_floating_point():
             raise DtypeError(f"{where} have dtype {y.dtype}, expected a floating-point one.")
@@ -164,6 +184,14 @@ class Score:
             raise DataError(
                 f"{where} are all {'positive' if positive else 'negative'}, and it needs targets "
                 "of both classes. Split the data otherwise, or use another metric."
+            )
+
+    def _refuse_weights(self, where: str, batch: SequenceBatch) -> None:
+        if batch.weight is not None and self.whole is not None and not self.weighs:
+            raise ArgumentError(
+                f"{where}: sequences have weights, and it is one number of all entries together, "
+                "which says nothing of weights. Take one that is a mean over entries, a Score with "
+                "compare, or leave out the weights."
             )
 
     def _check_values(self, where: str, y: Tensor) -> None:
@@ -229,15 +257,22 @@ def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
     )
 
 
-def _per_entry(weight: Tensor, prediction: Tensor, batch: SequenceBatch) -> Tensor:
-    """Return the weights of sequences, (B,), for what :meth:`Score.selected` returns, (K,)."""
-    own = weight.to(prediction.dtype)
+def per_entry(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
+    """Return the weights of sequences for what :meth:`Score.selected` returns, (K,), if any."""
+    if batch.weight is None:
+        return None
+    own = batch.weight.to(prediction.dtype)
     if prediction.ndim == 2:
         return own
     valid = batch.mask if batch.y_mask is None else batch.y_mask
     if valid is None:
         return own.repeat_interleave(prediction.shape[1])
     return own.view(-1, *(1,) * (valid.ndim - 1)).expand_as(valid)[valid]
+
+
+def repeated(weight: Tensor, count: int) -> Tensor:
+    """Return weights, (K,), for so many numbers, of which each has as many, one after the other."""
+    return weight.repeat_interleave(count // weight.numel()) if count else weight[:0]
 
 
 def _valid(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:

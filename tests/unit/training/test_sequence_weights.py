@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from sklearn import metrics as sk
+from test_scores import Echo
 from tiny_training_task import tiny_model
 
 from tauflow.batch import SequenceBatch
-from tauflow.errors import DataError
-from tauflow.training import LOSSES, Recipe, train
+from tauflow.errors import ArgumentError, DataError
+from tauflow.training import LOSSES, METRICS, Recipe, evaluate, train
 from tauflow.training.losses import weighted
 
 WEIGHTS = torch.tensor([1, 3, 2, 1])
@@ -44,6 +46,52 @@ def test_whole_weights_repeat_sequences(name, kind, steps, marks):
         expected = loss(prediction[several], batch[several])
         once = SequenceBatch(**batch.tensors(), weight=WEIGHTS.float())
         torch.testing.assert_close(loss(prediction, once), expected)
+
+
+@pytest.mark.parametrize("marks", [None, "mask", "y_mask"])
+@pytest.mark.parametrize("size", [1, 3, 512])
+@pytest.mark.parametrize("name", list(METRICS))
+def test_metrics_count_what_sequences_weigh(name, size, marks):
+    generator = torch.Generator().manual_seed(size)
+    score, steps = METRICS[name], 5
+    x = torch.randn(4, steps, 1 if score.target == "binary" else 2, generator=generator)
+    y = targets(score.target, steps, generator)
+    y = y.unsqueeze(-1) if score.target == "binary" else y
+    given = {} if marks is None else {marks: torch.rand(4, steps, generator=generator) < 0.7}
+    if marks == "mask":
+        given["mask"][2] = False  # a batch may hold nothing that counts
+    batch = SequenceBatch(x, y, **given)
+    several = torch.repeat_interleave(torch.arange(4), WEIGHTS)
+    once = SequenceBatch(**batch.tensors(), weight=WEIGHTS.float())
+    expected = evaluate(Echo(), batch[several], metric=name)
+    assert evaluate(Echo(), once, metric=name, batch_size=size) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_areas_and_f1_are_weighted_as_scikit_learn_weighs(ties):
+    generator = torch.Generator().manual_seed(0)
+    logit, weight = torch.randn(60, generator=generator), torch.rand(60, generator=generator)
+    logit = (2 * logit).round() / 2 if ties else logit
+    y = (torch.rand(60, generator=generator) < torch.sigmoid(logit)).long()
+    batch = SequenceBatch(torch.zeros(60, 1, 1), y.float()[:, None], weight=weight)
+    found = [METRICS[name](logit[:, None], batch) for name in ("binary_auroc", "binary_f1")]
+    assert float(found[0]) == pytest.approx(sk.roc_auc_score(y, logit, sample_weight=weight))
+    assert float(found[1]) == pytest.approx(sk.f1_score(y, logit > 0, sample_weight=weight))
+
+
+def test_a_number_of_all_that_says_nothing_of_weights_is_refused_with_them():
+    x = torch.randn(4, 5, 2)
+    data = SequenceBatch(x, x, weight=WEIGHTS.float())
+
+    def furthest(prediction, y):
+        return (prediction - y).abs().max()
+
+    with pytest.raises(ArgumentError, match="of the evaluated data: sequences have weights, and"):
+        evaluate(Echo(), data, metric=furthest)
+    given = {"loss": "mse", "metric": furthest, "recipe": Recipe(epochs=1)}
+    plain = SequenceBatch(x, x)
+    with pytest.raises(ArgumentError, match="of the valid data: sequences have weights, and"):
+        train(tiny_model(outputs=2), train=plain, valid=data, test=None, **given)
 
 
 def fit(weight):
