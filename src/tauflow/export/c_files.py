@@ -21,7 +21,7 @@ from tauflow.extras import require
 from tauflow.tensorfile import write_atomically
 
 from . import c_templates as templates
-from .facts import facts_of
+from .facts import facts_of, refuse_other_description
 from .labels import Labels, names_of
 from .onnx_files import OPSET, Written, axes_of, made
 from .onnx_graph import onnx_graph, onnx_runner, require_all
@@ -85,7 +85,8 @@ def to_c(
 
     Raises:
         MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
-        ExportError: the model cannot be such code, and why, or differs more; nothing is written.
+        ExportError: the model cannot be such code, and why, or differs more, or ``NAME.json`` is
+            there and describes something else; nothing is written.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder cannot be made.
     """
@@ -98,6 +99,7 @@ def to_c(
             f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
             f"{name!r}."
         )
+    refuse_other_description(folder / f"{name}.json", f"{name}.c", form="c", name=name)
     labels = labels or Labels()
     options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True, "folded": True}
     step = made(ExportedStep, model, labels=labels, scaled=scaled, **options)

@@ -1,33 +1,37 @@
 """What one must know to run an exported model, as data that JSON can hold."""
 
+import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tauflow.cells import AbstractCell
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, ExportError
 
-from .describe import describe
+from .files import description_of
 from .labels import Labels
 from .program import Exported
 
+FORMAT = "tauflow-export"
 FORMAT_VERSION = 1
 
 
 def facts_of(exported: Exported, labels: Labels, *, scaled: bool) -> dict[str, Any]:
     """Return an exported model's cell, sizes, units, scales and parts of the state.
 
-    ``model`` is what :func:`tauflow.export.describe` returns, or null for a cell of the user's own.
+    ``model`` is what :func:`tauflow.export.describe` returns, or null where that does not say it
+    all: for a cell of the user's own, or where a part was replaced or pruned after it was built.
     """
     body = exported.body
     try:
-        description: Any = describe(exported.model)
+        description: Any = description_of(exported.model)
     except ArgumentError:
         description = None
     return {
-        "format": "tauflow-export",
+        "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "tauflow_version": version("tauflow"),
         "cell": type(body.cell).__name__,
@@ -49,6 +53,35 @@ def facts_of(exported: Exported, labels: Labels, *, scaled: bool) -> dict[str, A
             for index, cell in enumerate(exported.cells)
         ],
     }
+
+
+def refuse_other_description(beside: Path, what: str, **own: str) -> None:
+    """Raise unless the place of a description is free, or holds an earlier one of the same file.
+
+    Args:
+        beside: where the description would stand.
+        what: the file that it would describe.
+        **own: what an earlier one says of that file.
+
+    Raises:
+        ExportError: something else stands there, such as the description of another file.
+    """
+    if not beside.exists():
+        return
+    try:
+        there = json.loads(beside.read_text("utf-8"))
+    except (OSError, ValueError):
+        there = None
+    found = "is no description by tauflow"
+    if isinstance(there, dict) and there.get("format") == FORMAT:
+        if all(there.get(key) == value for key, value in own.items()):
+            return
+        other = there.get("file") or f"{there.get('name')}.c"  # of C there are several
+        found = f"describes {other}"
+    raise ExportError(
+        f"cannot write {what}: {beside.name}, the name of its description, is taken by a file that "
+        f"{found}. Choose another name before the ending, or move that file away."
+    )
 
 
 @torch.no_grad()

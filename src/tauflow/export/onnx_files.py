@@ -12,7 +12,7 @@ from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError, DataNotFoundError
 from tauflow.tensorfile import write_atomically
 
-from .facts import facts_of
+from .facts import facts_of, refuse_other_description
 from .labels import Labels
 from .onnx_graph import onnx_graph, onnx_runner, require_all
 from .parity import Parity, check_parity
@@ -89,7 +89,8 @@ def to_onnx(
 
     Raises:
         MissingExtraError: onnx, onnxscript or onnxruntime is not installed (extra ``onnx``).
-        ExportError: the model cannot be such a graph, and why, or differs more; no file is left.
+        ExportError: the model cannot be such a graph, and why, or differs more, or the JSON file's
+            name is taken by something other than a description of this file; no file is left.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder does not exist.
     """
@@ -178,7 +179,13 @@ def axes_of(exported: Exported) -> dict[str, tuple[str | int, ...]]:
 
 
 def writable(path: str | PathLike[str]) -> Path:
-    """Return a path that a file can be written to, or raise :class:`DataNotFoundError`."""
+    """Return a path that a file can be written to, and its description beside it.
+
+    Raises:
+        DataNotFoundError: there is no place for the file.
+        ArgumentError: it has the name of its description.
+        ExportError: something else stands where its description would.
+    """
     path = Path(path)
     if path.is_dir():
         raise DataNotFoundError(f"cannot write {path}: it is a folder. Add a file name.")
@@ -186,14 +193,16 @@ def writable(path: str | PathLike[str]) -> Path:
         raise DataNotFoundError(
             f"cannot write {path.name}: there is no folder {path.parent}. Create it first."
         )
+    beside = path.with_suffix(".json")
+    if beside == path:
+        raise ArgumentError(f"{path.name} is the name of its description. Choose another ending.")
+    refuse_other_description(beside, path.name, file=path.name)
     return path
 
 
 def write_with_facts(path: Path, data: bytes, facts: Mapping[str, Any], parity: Parity) -> Written:
     """Write a file and the description beside it; where that fails, neither is left."""
     beside = path.with_suffix(".json")
-    if beside == path:
-        raise ArgumentError(f"{path.name} is the name of its description. Choose another ending.")
     whole = {**facts, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
     write_atomically(path, data)
     try:

@@ -29,7 +29,7 @@ class Parity:
 
     Args:
         worst: the largest difference, as a part of the largest number of that sequence where that
-            is above 1.
+            is above 1; of outputs that are scaled inside, as they are before that.
         tolerance: what was allowed.
         sequences: how many random sequences were run.
         steps: their length.
@@ -76,7 +76,12 @@ def check_parity(
         found = step_by_step(run, given) if isinstance(exported, ExportedStep) else run(given)
     if not exported.body.return_sequences and isinstance(exported, ExportedStep):
         found = (found[0][:, -1], found[1])
-    worst = max(difference(a, b) for a, b in zip(found, expected, strict=True))
+    (y, h), (expected_y, expected_h) = found, expected
+    rounding: Tensor | float = 0.0
+    if (scaling := exported.scaling) is not None:
+        rounding = scaling.rounding(expected_y)
+        y, expected_y = scaling.unwritten(y), scaling.unwritten(expected_y)
+    worst = max(difference(y, expected_y, rounding), difference(h, expected_h))
     allowed = TOLERANCES.get(exported.like.dtype, 1e-2) if tolerance is None else tolerance
     if not worst <= allowed:  # nor NaN
         raise ExportError(
@@ -110,8 +115,8 @@ def random_inputs(
         given["x"] = torch.randint(words, given["x"].shape, generator=generator)
     else:
         x = torch.randn(*sizes, body.input_size, generator=generator, dtype=torch.float64)
-        if exported.scaled:
-            x = x * exported.get_buffer("scaling_1") + exported.get_buffer("scaling_0")
+        if exported.scaling is not None:
+            x = exported.scaling.raw(x)
             x = x.masked_fill(torch.rand(x.shape, generator=generator) < 0.1, math.nan)
         given["x"] = x.to(dtype)
     for name, wanted in (("observed", exported.observed), ("mask", mask)):
@@ -138,20 +143,18 @@ def start_of(exported: Exported, given: Given) -> Tensor:
 
 @torch.no_grad()
 def by_model(exported: Exported, given: Given, *, wide: bool = False) -> tuple[Tensor, Tensor]:
-    """Return what the model itself, in double precision if ``wide``, makes of the inputs."""
-    model = exported.model
+    """Return what the model itself, in double precision if ``wide``, makes of the inputs.
+
+    Scales that are inside what was exported are applied here in double precision in any case.
+    """
+    model, dtype, scaling = exported.model, exported.like.dtype, exported.scaling
     if wide:
-        model = copy.deepcopy(model).double()
+        model, dtype = copy.deepcopy(model).double(), torch.float64
         given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
-    x = given["x"]
-    if exported.scaled:
-        x = (x - exported.get_buffer("scaling_0")) / exported.get_buffer("scaling_1")
-        x = x.nan_to_num(nan=0.0)
+    x = given["x"] if scaling is None else scaling.read_exactly(given["x"]).to(dtype)
     names = {"dt": given.get("dt", exported.gap), **_marks(given)}
     y, h = model(x, given["h_in"], **names)
-    if exported.scaled and hasattr(exported, "scaling_2"):
-        y = y * exported.get_buffer("scaling_3") + exported.get_buffer("scaling_2")
-    return y, h
+    return y if scaling is None else scaling.written_exactly(y).to(dtype), h
 
 
 def _marks(given: Given) -> Given:
@@ -168,8 +171,14 @@ def step_by_step(run: Run, given: Given) -> tuple[Tensor, Tensor]:
     return torch.stack(outputs, dim=1), h
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
-    """Return the largest difference, as a part of a sequence's largest number if above 1."""
+def difference(found: Tensor, expected: Tensor, rounding: Tensor | float = 0.0) -> float:
+    """Return the largest difference, as a part of a sequence's largest number if above 1.
+
+    Args:
+        found: numbers (B, ...).
+        expected: what they should be.
+        rounding: by how much they may differ without it counting, of their shape.
+    """
     size = expected.abs().flatten(1).amax(1).clamp(min=1.0)
-    apart = (found - expected).abs().flatten(1).amax(1)
-    return float((apart / size).max())
+    apart = ((found - expected).abs() - rounding).clamp(min=0.0)
+    return float((apart.flatten(1).amax(1) / size).max())

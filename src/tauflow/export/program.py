@@ -14,9 +14,12 @@ from tauflow.errors import ArgumentError, ExportError
 from tauflow.models import SequenceModel
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.gaps import gaps_reversed
-from tauflow.sequence.reparametrised import recompute_parameters
+from tauflow.sequence.reparametrised import make_permanent, recompute_parameters
+from tauflow.sequence.stream_parts import drops
 from tauflow.solvers import GapSolver
 
+from .heads import head_width
+from .scaling import Scaling
 from .scan import ScannedCell, SteppedCell
 from .sparse import thinned
 
@@ -103,7 +106,7 @@ def body_of(model: Model) -> SequenceModule:
             f"{type(body).__name__} is no sequence module, and only those, with or without a head "
             f"of tauflow.models.SequenceModel, become programs.{advice}"
         )
-    if model.training and any(map(_drops, model.modules())):
+    if model.training and any(map(drops, model.modules())):
         raise ExportError("a program has no dropout. Call model.eval() first.")
     for part in body.modules():
         for name, solver in vars(part).items():
@@ -148,19 +151,32 @@ class Exported(nn.Module):
             raise no_missing_features("export", cell)
         self.observed = cell.uses_observed if observed is None else observed
         self.gap = gap
-        with torch.no_grad():
-            recompute_parameters(body_of(model).cells)
+        with torch.no_grad():  # for what was computed with a gradient cannot be copied
+            recompute_parameters(model)
         # A copy: what is exported does not change when the model is trained on, and a loop of
         # tensors that need gradients would be compiled before it runs.
-        self.model = copy.deepcopy(model).requires_grad_(False).eval()
+        self.model = copy.deepcopy(model)
+        make_permanent(self.model)  # as tracers take no parameter that a hook puts there
+        self.model.requires_grad_(False).eval()
         for name, tensor in self.model.state_dict().items():
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 raise ExportError(
                     f"{name} holds a number that is not finite. Train the model anew."
                 )
-        for index, tensor in enumerate(scaling):
-            self.register_buffer(f"scaling_{index}", tensor.to(self.like), persistent=False)
-        self.scaled = bool(scaling)
+        self.scaling = Scaling(scaling, self.like) if scaling else None
+        self.output_size = self._width((1, 1) if self.body.return_sequences else (1,))
+
+    def _width(self, axes: tuple[int, ...]) -> int:
+        """Return the numbers of one output, of which the body's have these axes before."""
+        model = self.model
+        if not isinstance(model, SequenceModel):
+            return model.output_size
+        return head_width(model, axes, self.like)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether it takes and gives numbers as they were before scaling."""
+        return self.scaling is not None
 
     @property
     def body(self) -> SequenceModule:
@@ -171,12 +187,6 @@ class Exported(nn.Module):
     def input_size(self) -> int:
         """Numbers of one sample; one token id is one."""
         return self.body.input_size if self.embedding is None else 1
-
-    @property
-    def output_size(self) -> int:
-        """Numbers of one output."""
-        model = self.model
-        return model.head.out_features if isinstance(model, SequenceModel) else model.output_size
 
     @property
     def cells(self) -> list[AbstractCell]:
@@ -211,17 +221,14 @@ class Exported(nn.Module):
         if dt is None:
             assert self.gap is not None
             dt = torch.full_like(x[..., 0], self.gap, dtype=self.like.dtype)
-        if self.scaled:
-            mean, scale = self.get_buffer("scaling_0"), self.get_buffer("scaling_1")
-            x = torch.where(x.isnan(), 0.0, (x - mean) / scale)  # missing: 0, as in training
+        if self.scaling is not None:
+            x = self.scaling.read(x)
         return x if self.embedding is None else self.embedding(x), dt.unsqueeze(-1)
 
     def written(self, y: Tensor) -> Tensor:
         """Return what the model says, given what the body does."""
         y = self.model.head(y) if isinstance(self.model, SequenceModel) else y
-        if not self.scaled or not hasattr(self, "scaling_2"):
-            return y
-        return y * self.get_buffer("scaling_3") + self.get_buffer("scaling_2")
+        return y if self.scaling is None else self.scaling.written(y)
 
     def starts(self, h: Tensor) -> list[Tensor]:
         """Split the state among the cells."""
@@ -329,6 +336,7 @@ class ExportedStep(Exported):
                 "a bidirectional model needs the whole sequence before its first output. Export "
                 "the sequence, or build the model with bidirectional=False."
             )
+        self._width((1,))  # a head may take samples with an axis of time only
 
     def forward(
         self,
@@ -395,9 +403,3 @@ def _export(module: Exported, given: dict[str, Tensor], shapes: dict[str, Any]) 
 def _named(shapes: dict[str, Any]) -> set[str]:
     """Return the names of the free sizes."""
     return {size.__name__ for axes in shapes.values() for size in axes.values()}
-
-
-def _drops(part: nn.Module) -> bool:
-    """Whether a module drops units when it trains."""
-    share = part.p if isinstance(part, nn.Dropout) else getattr(part, "dropout", 0.0)
-    return isinstance(share, float | int) and share > 0

@@ -44,7 +44,8 @@ def to_program(
             double.
 
     Raises:
-        ExportError: the model cannot be a program, and why, or differs more; no file is left.
+        ExportError: the model cannot be a program, and why, or differs more, or the JSON file's
+            name is taken by something other than a description of this file; no file is left.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder does not exist.
     """

@@ -19,7 +19,7 @@ from tauflow.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from tauflow.export import Labels, onnx_files, to_c, to_onnx
+from tauflow.export import Labels, onnx_files, to_c, to_onnx, to_program
 from tauflow.export.facts import start_state
 from tauflow.models import SequenceModel
 
@@ -180,6 +180,32 @@ def test_wrong_arguments_are_refused(tmp_path):
     with pytest.raises(ArgumentError, match="of one length, or neither"):
         Labels(x_mean=[0.0])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_description_of_another_file_is_not_written_over(tmp_path):
+    rnn = tauflow.Elman(2, 3).eval()
+    first = to_onnx(rnn, tmp_path / "m.onnx", form="step")
+    before = first.description.read_bytes()
+    with pytest.raises(ExportError, match=r"cannot write m\.pt2: m\.json, .*describes m\.onnx\."):
+        to_program(rnn, tmp_path / "m.pt2", form="step")
+    with pytest.raises(ExportError, match=r"cannot write m\.c: m\.json, .*describes m\.onnx\."):
+        to_c(rnn, tmp_path, name="m")
+    assert first.description.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "m.onnx"]
+    again = to_onnx(rnn, tmp_path / "m.onnx", form="step", gap=0.5)  # itself, anew
+    assert json.loads(again.description.read_text())["gap"] == 0.5
+    to_c(rnn, tmp_path / "c", name="m")
+    to_c(rnn, tmp_path / "c", name="m", gap=1.0)
+    with pytest.raises(ExportError, match=r"describes m\.c\. Choose another name"):
+        to_onnx(rnn, tmp_path / "c" / "m.onnx", form="step")
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "no JSON", '{"format": "another"}', "\u00ff"])
+def test_a_json_file_of_someone_elses_is_not_written_over(text, tmp_path):
+    (tmp_path / "m.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ExportError, match=r"m\.json.* is no description by tauflow\. Choose"):
+        to_onnx(tauflow.Elman(2, 3), tmp_path / "m.onnx", form="step")
+    assert (tmp_path / "m.json").read_text(encoding="latin-1") == text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Scales inside an exported model, which takes and gives numbers as they were before scaling."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.errors import ExportError
+
+
+class Scaling(nn.Module):
+    """Scale inputs, and outputs if their scale is known, in the dtype of a model.
+
+    A mean far from zero, such as a coordinate in metres, has more digits than single precision
+    holds. It is kept as the sum of two numbers of that precision: ``x - high`` loses nothing where
+    x is near the mean, and ``low`` is the rest.
+
+    Args:
+        scales: mean and scale of the inputs, (I,), then of the outputs, (O,), in double precision.
+        like: a tensor of the model's dtype, on its device.
+
+    Raises:
+        ExportError: the dtype does not hold one of them.
+    """
+
+    x_high: Tensor
+    x_low: Tensor
+    x_scale: Tensor
+    y_high: Tensor
+    y_low: Tensor
+    y_scale: Tensor
+
+    def __init__(self, scales: Sequence[Tensor], like: Tensor) -> None:
+        super().__init__()
+        self._exact = tuple(scale.to(like.device, torch.float64) for scale in scales)
+        self.of_outputs = len(scales) > 2
+        for index, one in enumerate("xy"[: 1 + self.of_outputs]):
+            mean, scale = self._exact[2 * index : 2 * index + 2]
+            high = mean.to(like.dtype)
+            _check_held(f"{one}_mean", mean, high, bool(high.isfinite().all()))
+            own = scale.to(like.dtype)
+            _check_held(f"{one}_scale", scale, own, bool((own.isfinite() & (own != 0)).all()))
+            parts = {"high": high, "low": (mean - high.double()).to(like.dtype), "scale": own}
+            for name, value in parts.items():
+                self.register_buffer(f"{one}_{name}", value, persistent=False)
+
+    def read(self, x: Tensor) -> Tensor:
+        """Return what the model reads of inputs (..., I); 0 where one is missing, as in training.
+
+        Missing ones are NaN.
+        """
+        return torch.where(x.isnan(), 0.0, ((x - self.x_high) - self.x_low) / self.x_scale)
+
+    def written(self, y: Tensor) -> Tensor:
+        """Return outputs (..., O) as they were before scaling, as far as their scale is known."""
+        return (y * self.y_scale + self.y_low) + self.y_high if self.of_outputs else y
+
+    def read_exactly(self, x: Tensor) -> Tensor:
+        """Do the same as :meth:`read` in double precision, without the parts of the mean."""
+        mean, scale = self._exact[:2]
+        return ((x.double() - mean) / scale).nan_to_num(nan=0.0)
+
+    def written_exactly(self, y: Tensor) -> Tensor:
+        """Do the same as :meth:`written` in double precision, without the parts of the mean."""
+        if not self.of_outputs:
+            return y.double()
+        mean, scale = self._exact[2:]
+        return y.double() * scale + mean
+
+    def unwritten(self, y: Tensor) -> Tensor:
+        """Return outputs as they were before :meth:`written`, in double precision."""
+        if not self.of_outputs:
+            return y.double()
+        mean, scale = self._exact[2:]
+        return (y.double() - mean) / scale
+
+    def rounding(self, y: Tensor) -> Tensor:
+        """Return by how much two roundings of outputs to their dtype may differ before scaling.
+
+        Those with a mean far from zero have few digits left.
+        """
+        apart = y.double().abs() * torch.finfo(y.dtype).eps
+        return apart / self._exact[3].abs() if self.of_outputs else torch.zeros_like(apart)
+
+    def raw(self, x: Tensor) -> Tensor:
+        """Return inputs before scaling, in double precision, of those that the model reads."""
+        mean, scale = self._exact[:2]
+        return x.double() * scale + mean
+
+
+def _check_held(name: str, exact: Tensor, own: Tensor, holds: bool) -> None:
+    if not holds:
+        raise ExportError(
+            f"{name} is {exact.tolist()}, which {own.dtype} does not hold. Convert the model with "
+            ".float() or .double(), or leave the scaling outside."
+        )
