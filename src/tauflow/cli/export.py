@@ -1,14 +1,21 @@
 """``tauflow export``: a saved model as an ONNX file, a program of torch, or plain C."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from tauflow.export import Labels
+
 FORMS = ("onnx", "onnx-step", "program", "program-step", "c")
+_ONLY = {"names": ("onnx", "onnx-step"), "mask": ("onnx", "program"), "name": ("c",)}
+"""Options that not every form takes."""
 
 
 def export(
+    ctx: typer.Context,
     model: Annotated[
         Path,
         typer.Argument(help="Folder of a run, a predictor's file, or what tauflow.save wrote."),
@@ -21,7 +28,7 @@ def export(
     gap: Annotated[
         float | None, typer.Option(help="One gap for all samples, which then is no input.")
     ] = None,
-    mask: Annotated[bool, typer.Option(help="Whether sequences come with a mask.")] = True,
+    mask: Annotated[bool, typer.Option(help="Whether whole sequences come with a mask.")] = True,
     time_unit: Annotated[str, typer.Option(help="What a gap of 1 means.")] = "",
     inputs: Annotated[str, typer.Option(help="Names of the inputs, with commas between.")] = "",
     outputs: Annotated[str, typer.Option(help="Names of the outputs.")] = "",
@@ -31,8 +38,6 @@ def export(
     ] = False,
 ) -> None:
     """Export a model, and say how far what was written is from it."""
-    from dataclasses import replace
-
     from tauflow.checks import one_of
     from tauflow.export import Labels, load, to_c, to_onnx, to_program
     from tauflow.predict import load_predictor
@@ -41,18 +46,14 @@ def export(
 
     from .output import say
 
-    one_of(FORMS, to=to)
-    given: dict[str, Any] = {
-        "time_unit": time_unit,
-        "inputs": _listed(inputs),
-        "outputs": _listed(outputs),
-    }
+    _refuse_other_forms(ctx, one_of(FORMS, to=to))
     labels = Labels()
     loaded: Any = None
     if model.is_dir() or kind_of(model) == KIND:
         trained = load_predictor(model)
         labels, loaded = Labels.of(trained), trained.model
-    labels = replace(labels, **{name: value for name, value in given.items() if value})
+    told = {"time_unit": time_unit, "inputs": _listed(inputs), "outputs": _listed(outputs)}
+    labels = _with(labels, told)
     loaded = (load(model) if loaded is None else loaded).eval()
     kind, _, step = to.partition("-")
     form = "step" if step else "sequence"
@@ -64,6 +65,37 @@ def export(
     else:
         written = to_c(loaded, out, name=name, **common)
     say(f"{written.path} and {written.description.name}: {written.parity}")
+
+
+def _refuse_other_forms(ctx: typer.Context, to: str) -> None:
+    """Raise :class:`ArgumentError` if an option was given that the form does not take."""
+    from tauflow.errors import ArgumentError
+
+    for name, forms in _ONLY.items():
+        source = ctx.get_parameter_source(name)
+        if to not in forms and source is not None and source.name != "DEFAULT":
+            flag = "--mask and --no-mask are" if name == "mask" else f"--{name} is"
+            raise ArgumentError(f"{flag} for --to {' and '.join(forms)}, not {to}. Leave it out.")
+
+
+def _with(labels: "Labels", told: Mapping[str, Any]) -> "Labels":
+    """Return labels with what was told, unless a run knows it itself: then it would be false.
+
+    Raises:
+        ArgumentError: it does.
+    """
+    from dataclasses import replace
+
+    from tauflow.errors import ArgumentError
+
+    given = {name: value for name, value in told.items() if value}
+    for name in given:
+        if known := getattr(labels, name):
+            shown = known if isinstance(known, str) else ",".join(known)
+            raise ArgumentError(
+                f"--{name.replace('_', '-')}: the run knows that itself, {shown!r}. Leave it out."
+            )
+    return replace(labels, **given)
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -30,14 +30,19 @@ def test_a_program_of_one_step(call, saved, tmp_path):
     assert torch.equal(y, h)
 
 
-def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
+def predictor_of_a_table():
+    """Return a predictor, which need not be trained, its table and its data."""
     pd = pytest.importorskip("pandas")
     rows = [(f"s{i}", 3.0 * k, 100.0 + 7 * i + k, 0.01 * i) for i in range(12) for k in range(4)]
     frame = pd.DataFrame(rows, columns=["who", "minute", "pressure", "flow"])
     data = from_table(frame, id="who", time="minute", target="flow", task="regression")
     torch.manual_seed(0)
     body = tauflow.Elman(data.card.input_size, 3, return_sequences=False)
-    predictor = tauflow.Predictor.of(tauflow.SequenceModel(body, 1), data)
+    return tauflow.Predictor.of(tauflow.SequenceModel(body, 1), data), frame, data
+
+
+def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
+    predictor, frame, data = predictor_of_a_table()
     predictor.save(tmp_path / "predictor.safetensors")
     call("export", tmp_path, "--to", "program-step", "--out", tmp_path / "m.pt2", "--scaled")
     facts = json.loads((tmp_path / "m.json").read_text())
@@ -55,6 +60,21 @@ def test_a_run_is_exported_with_its_names_and_in_its_units(call, tmp_path):
     assert float(y) == pytest.approx(float(expected.iloc[0]), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        (("--time-unit", "fortnight"), "--time-unit: the run knows that itself, '3 minutes'"),
+        (("--inputs", "volt"), "--inputs: the run knows that itself, 'pressure'"),
+        (("--outputs", "amp"), "--outputs: the run knows that itself, 'flow'"),
+    ],
+)
+def test_what_a_run_knows_itself_is_not_told_otherwise(call, tmp_path, option, known):
+    predictor_of_a_table()[0].save(tmp_path / "predictor.safetensors")
+    out = ("--to", "program-step", "--out", tmp_path / "m.pt2")
+    assert known in " ".join(call("export", tmp_path, *out, *option, code=1).output.split())
+    assert not (tmp_path / "m.pt2").exists()
+
+
 def test_what_is_wrong_is_one_message(call, saved, tmp_path):
     out = ("--out", tmp_path / "m")
     assert "to='onyx' is unknown" in call("export", saved, "--to", "onyx", *out, code=1).output
@@ -63,3 +83,26 @@ def test_what_is_wrong_is_one_message(call, saved, tmp_path):
         "identifier of C"
         in call("export", saved, "--to", "c", *out, "--name", "a*/", code=1).output
     )
+
+
+@pytest.mark.parametrize(
+    ("to", "option", "forms"),
+    [
+        ("program", ("--names", "robot"), "--names is for --to onnx and onnx-step, not program"),
+        ("c", ("--names", "tauflow"), "--names is for --to onnx and onnx-step, not c"),
+        ("onnx", ("--name", "net"), "--name is for --to c, not onnx"),
+        ("onnx-step", ("--no-mask",), "--no-mask are for --to onnx and program, not onnx-step"),
+        ("program-step", ("--mask",), "--no-mask are for --to onnx and program, not program-step"),
+        ("c", ("--no-mask",), "--no-mask are for --to onnx and program, not c"),
+    ],
+)
+def test_an_option_that_a_form_does_not_take_is_refused(call, saved, tmp_path, to, option, forms):
+    said = call("export", saved, "--to", to, "--out", tmp_path / "m.out", *option, code=1).output
+    assert forms in " ".join(said.split())
+    assert not (tmp_path / "m.out").exists()
+
+
+def test_without_a_mask_a_program_takes_none(call, saved, tmp_path):
+    call("export", saved, "--to", "program", "--out", tmp_path / "m.pt2", "--no-mask")
+    exported = torch.export.load(tmp_path / "m.pt2")
+    assert set(exported.graph_signature.user_inputs) == {"x", "dt", "h_in"}
