@@ -114,7 +114,7 @@ class AbstractStatelessModel(AbstractWholeModel):
             inputs = with_missing(inputs)
         elif inputs.observed is not None:
             raise no_missing_features(where, self)
-        elif values_readable(inputs.x):
+        if values_readable(inputs.x):
             refuse_missing(where, self, inputs)
         if inputs.observed is None:
             return inputs, times

@@ -7,8 +7,8 @@ from torch import nn
 
 import tauflow
 from tauflow import SequenceBatch
-from tauflow.errors import ArgumentError, DtypeError, ShapeError
-from tauflow.models import IPNet
+from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, ShapeError
+from tauflow.models import WHOLE_MODELS, IPNet
 from tauflow.training.losses import LOSSES
 
 B, T, D, H, K = 3, 7, 2, 4, 5
@@ -214,3 +214,17 @@ def test_wrong_arguments_are_refused():
         whole.autoencoding_loss(x, observed=observed, held_out=observed[..., 0])
     with pytest.raises(DtypeError, match=r"held_out has dtype torch.int64"):
         whole.autoencoding_loss(x, observed=observed, held_out=observed.long())
+
+
+@pytest.mark.parametrize("name", ["ip-net", "mtan", "seft"])
+def test_nan_that_is_called_measured_is_refused(name):
+    torch.manual_seed(0)
+    body, x = WHOLE_MODELS[name].build(2, 4).eval(), torch.randn(2, 5, 2)
+    x[1, 3, 0] = float("nan")
+    seen = torch.ones_like(x, dtype=torch.bool)
+    with pytest.raises(
+        NonFiniteError, match="sequence 1 at step 3, feature 0, where observed says"
+    ):
+        body(x, observed=seen)
+    seen[1, 3, 0] = False
+    assert torch.equal(body(x, observed=seen)[0], body(x)[0])
