@@ -308,6 +308,7 @@ def state_and_gaps(rnn, x):
     return rnn.initial_state(len(x)), torch.ones_like(x[..., :1])
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("how", [weight_norm, spectral_norm, partial(l1_unstructured, amount=0.5)])
 def test_a_phased_lstm_learns_with_weights_that_hooks_compute(how):
     """What they compute is a plain tensor, another one in every call."""
@@ -328,6 +329,7 @@ def test_a_phased_lstm_learns_with_weights_that_hooks_compute(how):
         optimizer.step()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_transforms_take_the_plain_steps(name):
     """In single precision, over enough steps for every kernel to be worth it."""

@@ -41,6 +41,7 @@ def model(head, **options):
     return whole.eval()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("last", [False, True])
 def test_any_head_on_the_last_axis_leaves_in_every_form(head, last, tmp_path):
@@ -101,6 +102,7 @@ def test_a_head_that_one_step_cannot_take_is_named():
         program_step(whole)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("place", ["head", "rnn.projections.0", "rnn.cells.0.heads"])
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_whole_model_fits_the_data_too(name, options, outputs):
     [
         {"cell": "rnn-vae", "encoder_size": 4, "units": 4},
         {"cell": "seft", "latent_size": 4},
-        {"cell": "ip-net", "reference_points": 4},
+        {"cell": "ip-net", "reference_points": 4, "horizon": 1.0},
     ],
     ids=lambda model: model["cell"],
 )
