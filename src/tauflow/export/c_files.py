@@ -21,7 +21,7 @@ from tauflow.extras import require
 from tauflow.tensorfile import write_atomically
 
 from . import c_templates as templates
-from .facts import facts_of, refuse_other_description
+from .facts import description_at, facts_of, refuse_other_description
 from .labels import Labels, names_of
 from .onnx_files import OPSET, Written, axes_of, made
 from .onnx_graph import onnx_graph, onnx_runner, require_all
@@ -86,7 +86,8 @@ def to_c(
     Raises:
         MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
         ExportError: the model cannot be such code, and why, or differs more, or ``NAME.json`` is
-            there and describes something else; nothing is written.
+            there and describes something else, or another of the files is and tauflow wrote none of
+            the folder; nothing is written.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder cannot be made.
     """
@@ -100,6 +101,7 @@ def to_c(
             f"{name!r}."
         )
     refuse_other_description(folder / f"{name}.json", f"{name}.c", form="c", name=name)
+    _refuse_others_files(folder, name)
     labels = labels or Labels()
     options: dict[str, Any] = {"observed": observed, "gap": gap, "thin": True, "folded": True}
     step = made(ExportedStep, model, labels=labels, scaled=scaled, **options)
@@ -130,6 +132,17 @@ def to_c(
     for file, text in files.items():
         write_atomically(folder / file, text.encode())
     return Written(folder / f"{name}.c", folder / f"{name}.json", parity)
+
+
+def _refuse_others_files(folder: Path, name: str) -> None:
+    """Raise if files would be written over that are no earlier export."""
+    ours = any((description_at(path) or {}).get("form") == "c" for path in folder.glob("*.json"))
+    for file in () if ours else ("Makefile", "main.c", "test_vector.csv", f"{name}.c", f"{name}.h"):
+        if (folder / file).exists():
+            raise ExportError(
+                f"cannot write into {folder}: there is a {file}, and no description by tauflow "
+                "beside it. Choose another folder, or move that file away."
+            )
 
 
 def c_sources(

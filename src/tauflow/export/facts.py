@@ -68,12 +68,8 @@ def refuse_other_description(beside: Path, what: str, **own: str) -> None:
     """
     if not beside.exists():
         return
-    try:
-        there = json.loads(beside.read_text("utf-8"))
-    except (OSError, ValueError):
-        there = None
-    found = "is no description by tauflow"
-    if isinstance(there, dict) and there.get("format") == FORMAT:
+    there, found = description_at(beside), "is no description by tauflow"
+    if there is not None:
         if all(there.get(key) == value for key, value in own.items()):
             return
         other = there.get("file") or f"{there.get('name')}.c"  # of C there are several
@@ -82,6 +78,15 @@ def refuse_other_description(beside: Path, what: str, **own: str) -> None:
         f"cannot write {what}: {beside.name}, the name of its description, is taken by a file that "
         f"{found}. Choose another name before the ending, or move that file away."
     )
+
+
+def description_at(path: Path) -> dict[str, Any] | None:
+    """Return the description of an export that a file holds, or ``None``."""
+    try:
+        there = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return there if isinstance(there, dict) and there.get("format") == FORMAT else None
 
 
 @torch.no_grad()

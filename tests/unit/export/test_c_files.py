@@ -238,3 +238,12 @@ def test_an_unstable_network_is_refused_and_the_error_says_why(tmp_path):
     with pytest.raises(ExportError, match=r"more than 0\.001. Single precision takes the model"):
         to_c(unstable, tmp_path / "unstable")
     assert not (tmp_path / "unstable").exists()
+
+
+@pytest.mark.parametrize("file", ["Makefile", "main.c", "model.h"])
+def test_files_of_others_stay(file, tmp_path):
+    (tmp_path / file).write_text("mine")
+    with pytest.raises(ExportError, match=f"there is a {file}, and no description by tauflow"):
+        to_c(tauflow.CfC(2, 3).eval(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+    assert (tmp_path / file).read_text() == "mine"
