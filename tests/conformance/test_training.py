@@ -14,7 +14,7 @@ from tauflow.data.card import TaskData
 from tauflow.data.catalog import load_task
 from tauflow.data.synthetic.xor import XOR_EVENT, draw_streams, encode_events
 from tauflow.models import WHOLE_MODELS
-from tauflow.models.specified import ModelSpec, build_model
+from tauflow.models.specified import ModelSpec, build_model, spanning
 from tauflow.training import Recipe, train
 
 RECIPE = Recipe(lr=0.01, epochs=1, batch_size=8, select="last")
@@ -73,7 +73,8 @@ def built(name: str, data: TaskData) -> nn.Module:
     # Compiling the fused kernels would take a minute; tests/parity trains through those.
     options = {"backend": "reference"} if name in MODELS else SMALL.get(name, {})
     torch.manual_seed(0)
-    return build_model(ModelSpec(name, 8, options=options), data.card)
+    spec = spanning(ModelSpec(name, 8, options=options), lambda: data.train)
+    return build_model(spec, data.card)
 
 
 def trains(model: nn.Module, data: TaskData) -> None:

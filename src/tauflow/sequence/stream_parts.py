@@ -1,7 +1,7 @@
 """What a stream runs for each sample: a sequence module and what stands before and after it."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class StreamParts(NamedTuple):
         return nn.ModuleList(part for part in self if part is not None)
 
 
+@runtime_checkable
 class StreamedModel(Protocol):
     """A module that is made of such parts, which may be replaced by others."""
 

@@ -5,7 +5,7 @@ cell does, so it is done once, when the stream is made.
 """
 
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ _FEW_ROWS = 4
 Array = Any
 
 
+@runtime_checkable
 class StepEngine(Protocol):
     """The states of B sequences and the way to advance them by one step."""
 
