@@ -30,6 +30,9 @@ class AbstractWholeModel(nn.Module, metaclass=RecordedMeta):
     reads_ahead: ClassVar[bool] = False
     """Whether what it makes of a sample depends on later ones too. A model that answers once per
     sequence makes nothing of a sample by itself, and reads ahead."""
+    has_horizon: ClassVar[bool] = False
+    """Whether it looks at times from 0 to its ``horizon``, an option, which is to be that of the
+    data."""
     has_head: ClassVar[bool] = False
     """Whether it predicts targets by itself, so that no readout goes on top."""
 

@@ -74,6 +74,7 @@ class IPNet(HoldsConstants, AbstractStatelessModel):
     paper: ClassVar[str] = "Shukla & Marlin 2019, Interpolation-prediction networks"
     uses_observed: ClassVar[bool] = True
     reads_ahead: ClassVar[bool] = True
+    has_horizon: ClassVar[bool] = True
 
     means: Tensor
     deviations: Tensor

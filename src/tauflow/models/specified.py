@@ -65,7 +65,7 @@ def spanning(spec: ModelSpec, train: Callable[[], SequenceBatch]) -> ModelSpec:
     """
     if spec.cell not in WHOLE_MODELS or "horizon" in spec.options:
         return spec
-    if "horizon" not in inspect.signature(WHOLE_MODELS[spec.cell].model.__init__).parameters:
+    if not WHOLE_MODELS[spec.cell].model.has_horizon:
         return spec
     latest = latest_time(train())
     return replace(spec, options={**spec.options, "horizon": latest}) if latest > 0 else spec

@@ -49,8 +49,8 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
     """Warn if a model reads times, and those of the data are far from what it was made for.
 
     Of gaps, the median of those above 0 is looked at, of as many sequences as fit into memory at
-    ease. Time constants begin around 1, or around the ``tau`` that cells were built with. Parts
-    that look at times up to a ``horizon`` should meet the last one near it.
+    ease. Time constants begin around 1, or around the ``tau`` that cells were built with. Models
+    that say ``has_horizon`` should meet the last time near it.
     """
     _warn_of_horizon(model, data, stacklevel=stacklevel + 1)
     if data.dt is None or not any(getattr(part, "uses_dt", False) for part in model.modules()):
@@ -75,9 +75,9 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
 
 def _warn_of_horizon(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> None:
     for part in model.modules():
-        horizon = getattr(part, "horizon", None)
-        if not isinstance(horizon, float | int) or isinstance(horizon, bool):
+        if not getattr(part, "has_horizon", False):  # other modules call other things so
             continue
+        horizon = float(part.horizon)  # type: ignore[arg-type]
         latest = latest_time(data)
         if _LEAST_OF_HORIZON * horizon <= latest <= _MOST_OF_HORIZON * horizon:
             continue

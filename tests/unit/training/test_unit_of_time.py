@@ -78,6 +78,14 @@ def test_a_horizon_far_from_the_last_time_is_pointed_out(horizon, told):
     assert all(one.filename == __file__ for one in found if one.category is TimeUnitWarning)
 
 
+def test_what_other_modules_call_a_horizon_is_none():
+    rnn = tauflow.CfC(2, 3, backend="reference")
+    rnn.horizon = 1000  # rows to forecast
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(1.0, rnn=lambda *_, **__: rnn)
+
+
 def test_the_last_time_is_that_of_a_sample():
     dt = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 50.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
