@@ -48,11 +48,13 @@ def assert_nothing_stays(model: nn.Module, x: torch.Tensor) -> None:
             call(model, x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", variants.NAMES)
 def test_of_a_cell(name):
     assert_nothing_stays(variants.model(name).float(), torch.randn(B, T, D))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", whole_models.NAMES)
 def test_of_a_whole_model(name):
     x = whole_models.sequences(name, B, T)[0]

@@ -61,6 +61,7 @@ def test_a_file_runs_with_other_sizes(written):
             torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mask", [True, False])
 def test_a_model_of_both_directions_runs_with_other_sizes(mask, tmp_path):
     torch.manual_seed(3)
