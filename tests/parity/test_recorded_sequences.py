@@ -13,6 +13,7 @@ from tauflow.errors import BackendError, ShapeError
 from tauflow.kernels import KernelCall, pick, recorded
 from tauflow.kernels.recorded import recorded_limits, run_recorded
 from tauflow.sequence import reference_loop
+from tauflow.solvers.gap import GapSolver
 from tauflow.tapes.graph import watch
 from tauflow.tapes.tape import CannotRecordError
 
@@ -107,6 +108,16 @@ def test_new_parameters_and_settings_are_followed():
     assert not torch.allclose(run_recorded(call)[0], before)
     call.cell.tau = 3.0
     assert_close(run_recorded(call), reference_loop(call))
+
+
+def test_a_setting_is_not_taken_for_one_that_lay_where_it_lies():
+    """Solvers are made and dropped, so that one has the address of another."""
+    calls = [call_of("gru-ode", rows, 9) for rows in (5, 3)]
+    calls[1] = replace(calls[1], cell=calls[0].cell)
+    for k, substeps in enumerate([1, 2, 8, 1, 2, 8, 1, 2, 8]):
+        call = calls[k % 2]
+        call.cell.gap = GapSolver("euler", substeps=substeps)
+        assert_close(run_recorded(call), reference_loop(call))
 
 
 def test_the_sizes_that_are_remembered_are_those_used_last(monkeypatch):

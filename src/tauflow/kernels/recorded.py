@@ -47,6 +47,7 @@ from .cpu.binding import (
 from .engine.needs import NUMBA, check_call
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
 from .engine.run import run
+from .engine.settings import Settings
 from .engine.torch_state import is_traced
 from .engine.workspace import empty
 
@@ -62,7 +63,7 @@ _HAVE_LOOPS = {
 }
 
 _recordings: WeakKeyDictionary[AbstractCell, dict[Any, "Recording"]] = WeakKeyDictionary()
-_objections: WeakKeyDictionary[AbstractCell, dict[Any, tuple[list[Any], str | None]]] = (
+_objections: WeakKeyDictionary[AbstractCell, dict[Any, tuple[Settings, str | None]]] = (
     WeakKeyDictionary()
 )
 
@@ -81,7 +82,7 @@ class Recording(NamedTuple):
         flags: which of these parts are truth values.
     """
 
-    settings: list[Any]
+    settings: Settings
     graph: Graph
     like: tuple[Any, ...]
     prelude: Prelude | None
@@ -114,9 +115,12 @@ def recorded_limits(call: KernelCall) -> str | None:
     leaves = (call.x, call.h, call.dt, *call.cell.parameters())
     learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
     key = _rows(call)[0], learns, call.observed is None
-    settings = _settings(call.cell)
+    settings = Settings(call.cell)
     if key not in held or held[key][0] != settings:
+        held.pop(key, None)
         held[key] = settings, _objection(call)
+        if len(held) > _MOST_RECORDINGS:
+            held.pop(next(iter(held)), None)
     return held[key][1]
 
 
@@ -202,7 +206,7 @@ def _prepare(call: KernelCall) -> tuple[Form, list[Tensor]]:
 def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, list[Tensor]]:
     """Return the recording of a step, an earlier one if nothing has changed, and what it met."""
     cell, learns = call.cell, torch.is_grad_enabled()
-    settings = _settings(cell)
+    settings = Settings(cell)
     shapes = tuple((part.shape[2], learns and part.requires_grad) for part in split.parts)
     key = rows, shapes, learns and call.h.requires_grad, learns
     held = _recordings.setdefault(cell, {})
@@ -238,19 +242,6 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
     if len(held) > _MOST_RECORDINGS:
         held.pop(next(iter(held)), None)
     return made, met
-
-
-def _settings(cell: AbstractCell) -> list[Any]:
-    """Return what is set on a cell and its parts, to see whether something was set anew."""
-    return [
-        value if isinstance(value, _PLAIN) else id(value)
-        for part in cell.modules()
-        for name, value in vars(part).items()
-        if not name.startswith("_")
-    ]
-
-
-_PLAIN = (bool, int, float, str, type(None))
 
 
 @cache

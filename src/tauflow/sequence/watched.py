@@ -35,6 +35,7 @@ class Watched:
         self._tensors = [value for value in self._present if isinstance(value, Tensor)]
         self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counting]
+        self._copies = [(one, one.clone()) for one in self._tensors if one.is_inference()]
         self._first = next(iter(self._tensors), torch.empty(0))
         self._dtype = self._first.dtype
         self._stepped = False
@@ -45,7 +46,8 @@ class Watched:
         """Whether a tensor was changed, or another tensor or part is in the place of one.
 
         Of new parts only those of the module itself are seen, not those of its parts. A change
-        through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all.
+        through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all. Tensors
+        made in inference mode do not count their changes: their entries are compared.
         """
         present = map(_in_place, self._holders, self._names)
         return (
@@ -54,6 +56,7 @@ class Watched:
             or self._first.dtype is not self._dtype
             or [tensor._version for tensor in self._counting] != self._versions
             or not all(map(is_, present, self._present))
+            or any(not torch.equal(one, copy) for one, copy in self._copies)
         )
 
     def _notice(self, changed: set[int]) -> None:

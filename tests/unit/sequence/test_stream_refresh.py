@@ -228,3 +228,17 @@ def test_every_core_of_a_mixed_memory_is_streamed(core, form, dtype):
     expected, last = rnn(x, dt=dt)
     torch.testing.assert_close(torch.stack(y, 1), expected.detach())
     torch.testing.assert_close(stream.state, last.detach())
+
+
+def test_changes_of_what_was_made_in_inference_mode_are_seen():
+    """Such tensors do not count their changes."""
+    with torch.inference_mode():
+        whole, other = model(0), model(1)
+        stream = whole.stream(2)
+        check_like_the_model(stream, whole)
+        whole.head.load_state_dict(other.head.state_dict())
+        with pytest.raises(StreamError, match="has changed"):
+            stream.step(X[:, 0])
+        stream.refresh()
+        stream.reset()
+        check_like_the_model(stream, whole)

@@ -1,0 +1,72 @@
+"""What is set on a cell and its parts, to see whether something was set anew."""
+
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+from weakref import ref
+
+from torch import Tensor, nn
+
+from tauflow.cells.base import AbstractCell
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_WHOLE = (Tensor, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+_DEPTH = 3  # of settings within settings that are looked at
+
+
+class Settings:
+    """What is set on a cell and its parts now, but for what begins with an underscore.
+
+    Numbers and words are told apart by value, and so is what lists, mappings and objects hold of
+    them: a setting may be edited in place. Anything else is the same only if it is the same object.
+    No object is kept alive, and none that came into being at the address of another is taken for
+    it.
+    """
+
+    def __init__(self, cell: AbstractCell) -> None:
+        self._held = list(_settings(cell))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and self._held == other._held
+
+    __hash__ = None  # type: ignore[assignment]  # changes with what it tells
+
+
+class _One:
+    """An object that equals itself alone, as long as it is there."""
+
+    __slots__ = ("_to",)
+
+    def __init__(self, value: object) -> None:
+        try:
+            self._to: Any = ref(value)
+        except TypeError:  # of a class whose objects cannot be referred to: kept
+            self._to = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _One) and (own := self._to()) is not None and own is other._to()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _settings(cell: AbstractCell) -> Iterator[Any]:
+    for part in cell.modules():
+        for name, value in vars(part).items():
+            if not name.startswith("_"):
+                yield value if isinstance(value, _PLAIN) else _look(value, _DEPTH)
+
+
+def _look(value: object, depth: int) -> Any:
+    """Return what stands for a value in comparisons."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, _WHOLE) or not depth:
+        return _One(value)
+    if isinstance(value, (list, tuple)):
+        return type(value), [_look(one, depth - 1) for one in value]
+    if isinstance(value, Mapping):
+        return type(value), [(_look(k, 0), _look(one, depth - 1)) for k, one in value.items()]
+    held = getattr(value, "__dict__", None)
+    if not held:
+        return _One(value)
+    return type(value), [(name, _look(one, depth - 1)) for name, one in held.items()]
