@@ -111,13 +111,17 @@ def test_new_parameters_and_settings_are_followed():
 
 
 def test_a_setting_is_not_taken_for_one_that_lay_where_it_lies():
-    """Solvers are made and dropped, so that one has the address of another."""
-    calls = [call_of("gru-ode", rows, 9) for rows in (5, 3)]
-    calls[1] = replace(calls[1], cell=calls[0].cell)
-    for k, substeps in enumerate([1, 2, 8, 1, 2, 8, 1, 2, 8]):
-        call = calls[k % 2]
-        call.cell.gap = GapSolver("euler", substeps=substeps)
-        assert_close(run_recorded(call), reference_loop(call))
+    call = call_of("gru-ode", 5, 9)
+    call.cell.gap = GapSolver("euler", substeps=1)
+    run_recorded(call)
+    address, others = id(call.cell.gap), []
+    call.cell.gap = None
+    while not others or id(others[-1]) != address:
+        others.append(GapSolver("euler", substeps=8))
+        if len(others) > 10_000:
+            pytest.skip("the address is not used again")
+    call.cell.gap = others[-1]
+    assert_close(run_recorded(call), reference_loop(call))
 
 
 def test_the_sizes_that_are_remembered_are_those_used_last(monkeypatch):
