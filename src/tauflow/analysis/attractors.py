@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tauflow.checks import at_least, positive, within
 from tauflow.errors import ArgumentError
+from tauflow.solvers.linear import matrix_exponential
 
 from .fixed_points import FixedPoints
 from .flow import Flow, System, as_flow
@@ -270,6 +271,6 @@ def _relaxed(flow: Flow, h: Tensor, duration: float) -> Tensor:
             block = torch.nn.functional.pad(
                 torch.cat([jacobian, velocity[..., None]], dim=2), (0, 0, 0, 1)
             )
-            part = part + torch.matrix_exp(length * block)[:, :size, size]
+            part = part + matrix_exponential(length * block)[:, :size, size]
         ends.append(part)
     return torch.cat(ends)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import one_of
+from tauflow.solvers.linear import matrix_exponential
 
 from .base import Hoisted
 from .constants import HoldsConstants, exact_product
@@ -95,10 +96,9 @@ class ExpRNNCell(HoldsConstants, AbstractGapFeatureCell):
         # as four digits of it.
         rounded = matrix.dtype != torch.float64 and matrix.device.type != "mps"
         wide = matrix.to(torch.float64 if rounded else torch.promote_types(matrix.dtype, _SINGLE))
-        # Twice, where all digits count, for torch's polynomial for one matrix alone has a wrong
-        # coefficient, which costs half of them (github.com/pytorch/pytorch/issues/196592).
-        copies = wide.expand(1 if rounded else 2, -1, -1)
-        rotation: Tensor = torch.linalg.matrix_exp(copies)[0].to(matrix.dtype)
+        # Rounded, the digits that matrix_exponential takes care of do not count.
+        flow = torch.linalg.matrix_exp if rounded else matrix_exponential
+        rotation: Tensor = flow(wide).to(matrix.dtype)
         return rotation
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:

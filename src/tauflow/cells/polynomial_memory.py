@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow.budget import spend
+from tauflow.solvers.linear import matrix_exponential
 
 
 def legendre_window(order: int) -> tuple[Tensor, Tensor]:
@@ -90,7 +91,7 @@ def zero_order_hold(
     spend(order**3 // 1000)  # the exponential takes the cube in time
     block = A.new_zeros(order + 1, order + 1)
     block[:order, :order], block[:order, order] = A * step, B * step
-    flow = torch.linalg.matrix_exp(block)
+    flow = matrix_exponential(block)
     return flow[:order, :order].contiguous(), flow[:order, order].contiguous()
 
 
