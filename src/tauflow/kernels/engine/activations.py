@@ -61,27 +61,13 @@ def code_of(activation: Activation) -> Phi | None:
         return None
 
 
-_FUNCTIONS = {phi: activation for activation, phi in _CODES.items()}
-
-
-def function_of(phi: Phi) -> Activation:
-    """Return the activation itself, from :func:`code_of`."""
-    return _FUNCTIONS[phi]
-
-
 _NUMBERS = {activation: number for number, activation in enumerate(_CODES)}
 _ACTIVATIONS = tuple(_CODES)
-_PHIS = tuple(_CODES.values())
 
 
 def number_of(activation: Activation) -> int:
     """Return the place of an activation in the list of those that have a code."""
     return _NUMBERS[activation]
-
-
-def phi_of(number: int) -> Phi:
-    """Return what :func:`code_of` does, from :func:`number_of`."""
-    return _PHIS[number]
 
 
 def activation_of(number: int) -> Activation:
