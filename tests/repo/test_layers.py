@@ -1,15 +1,16 @@
 """Imports run one way: a file imports lower ranks only, and siblings by module."""
 
 import ast
+import re
 
 import pytest
-from sources import MODULES, PACKAGE
+from sources import MODULES, PACKAGE, ROOT
 
 RANKS = {
     **dict.fromkeys(("errors", "checks", "registry", "extras", "batch", "recorded"), 0),
     **dict.fromkeys(("resolution", "tensorfile", "lock", "idioms"), 0),
     **dict.fromkeys(
-        ("option_types", "budget", "forks", "plain_json", "plain_text", "import_path"), 0
+        ("option_types", "budget", "forks", "plain_json", "plain_text", "import_path", "plugins"), 0
     ),
     **dict.fromkeys(("solvers", "wirings", "data", "training", "draw", "tapes"), 1),
     "cells": 2,
@@ -52,6 +53,14 @@ def rooms_imported(path):
 
 def test_every_room_has_a_rank():
     assert {room(path) for path in MODULES if path != FACADE} <= RANKS.keys()
+
+
+def test_the_page_on_the_house_shows_these_ranks():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^ ?([1-9]\d*)  (.{57})\w", page, re.M)
+    shown = {name: int(rank) for rank, names in lines for name in names.split()}
+    folders = {room(path) for path in MODULES if path.parent != PACKAGE}
+    assert shown == {name: RANKS[name] for name in folders}
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p != FACADE], ids=lambda p: p.stem)
