@@ -11,9 +11,18 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.batch import SequenceBatch
 from tauflow.cells.initialise import Generator
-from tauflow.checks import at_least, boolean, one_of, within
-from tauflow.errors import ArgumentError
+from tauflow.checks import (
+    at_least,
+    boolean,
+    floating,
+    one_of,
+    same_device,
+    shape_error,
+    within,
+)
+from tauflow.errors import ArgumentError, DtypeError
 from tauflow.sequence.inputs import Companion, Gaps, Lengths, SequenceInputs
+from tauflow.solvers.adaptive import check_elapsed
 from tauflow.training.losses import LOSSES
 from tauflow.training.score import PredictionLoss
 
@@ -317,15 +326,37 @@ class AbstractLatentModel(AbstractStatelessModel):
         """Draw first states from the prior and follow them.
 
         Args:
-            elapsed: times since the first state, (B, T), not decreasing; one path per row.
+            elapsed: times since the first state, (B, T), 0 or more, not decreasing along a row, in
+                the model's dtype; one path per row.
             generator: source of chance; by default torch's global one.
 
         Returns:
             The states, (B, T, N), and their decoded means, (B, T, D).
+
+        Raises:
+            ShapeError, DtypeError, ArgumentError: ``elapsed`` is no such tensor, or is on another
+                device than the model.
+            TimeError: a time is negative or not finite, or times run backwards.
         """
+        self._check_elapsed(elapsed)
         z0 = _normal((elapsed.shape[0], self.latent_size), elapsed, generator)
         latent, decoded, _ = self.decode(z0, elapsed)
         return latent, decoded
+
+    def _check_elapsed(self, elapsed: Tensor) -> None:
+        where = f"{type(self).__name__}.generate"
+        floating(where, elapsed=elapsed)
+        if elapsed.ndim != 2 or not elapsed.shape[1]:
+            advice = "One path per row; for times of one path, elapsed[None]."
+            raise shape_error(where, "elapsed", elapsed, "(B, T) with T >= 1", advice)
+        own = next(self.parameters())
+        if elapsed.dtype is not own.dtype:
+            raise DtypeError(
+                f"{where}: elapsed has dtype {elapsed.dtype}, but the parameters have {own.dtype}. "
+                f"Convert it with elapsed.to({own.dtype})."
+            )
+        same_device(where, own, elapsed=elapsed)
+        check_elapsed(where, "elapsed", elapsed)
 
     def _paths(self, seen: Observations, samples: int | None, generator: Generator) -> LatentPaths:
         count = self.samples if samples is None else at_least(0, samples=samples)

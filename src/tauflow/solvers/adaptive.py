@@ -161,8 +161,6 @@ def integrate_path(
     settings = _settings(where, method, rtol, atol, max_steps)
     expected = (h.shape[0], max(1, t.shape[-1]) if t.ndim else 1)
     _check_times(where, h, "t", t, expected, "(B, T) with T >= 1")
-    if values_readable(t) and bool((t.diff(dim=1) < 0).any()):
-        raise TimeError(f"{where}: t runs backwards within a row. Sort the times of each row.")
     last = t[:, -1:]
     fractions = t / torch.where(last > 0, last, torch.ones_like(last))
     path, statistics = solve(field, h, last, settings, fractions=fractions)
@@ -185,6 +183,25 @@ def _settings(where: str, method: str, rtol: float, atol: float, steps: int) -> 
     return SolverSettings(where, method, rtol, atol, at_least(1, max_steps=steps))
 
 
+def check_elapsed(where: str, name: str, times: Float[Tensor, "B T"]) -> None:
+    """Raise unless times begin at 0 or later and run forwards, where values may be looked at.
+
+    Raises:
+        TimeError: one is negative or not finite, or comes before the one to the left of it.
+    """
+    if not values_readable(times):
+        return
+    bad = ~(times.isfinite() & (times >= 0))
+    if bool(bad.any()):
+        row, column = bad.nonzero()[0].tolist()
+        raise TimeError(
+            f"{where}: {name} is {float(times[row, column]):g} in sample {row}; expected finite "
+            "numbers of 0 or more."
+        )
+    if bool((times.diff(dim=1) < 0).any()):
+        raise TimeError(f"{where}: {name} runs backwards within a row. Sort the times of each row.")
+
+
 def _check_times(
     where: str, h: Tensor, name: str, times: Tensor, expected: tuple[int, int], symbols: str
 ) -> None:
@@ -201,11 +218,4 @@ def _check_times(
             f"Convert it with {name}.to(h.dtype)."
         )
     same_device(where, h, **{name: times})
-    if values_readable(times):
-        bad = ~(times.isfinite() & (times >= 0))
-        if bool(bad.any()):
-            row, column = bad.nonzero()[0].tolist()
-            raise TimeError(
-                f"{where}: {name} is {float(times[row, column]):g} in sample {row}; expected "
-                "finite numbers of 0 or more."
-            )
+    check_elapsed(where, name, times)

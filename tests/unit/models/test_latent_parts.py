@@ -16,6 +16,7 @@ from latent_examples import (
 )
 from torch import nn
 
+from tauflow.errors import DtypeError, ShapeError, TimeError
 from tauflow.models import RNNVAE, LatentODE
 
 pytest.importorskip("torchode", reason="the adaptive solvers need the extra 'ode'")
@@ -146,3 +147,22 @@ def test_paths_from_the_prior():
     ]
     assert torch.equal(seeded[0], seeded[1])
     assert not torch.equal(seeded[0], seeded[2])
+
+
+@pytest.mark.parametrize("kind", [LatentODE, RNNVAE])
+@pytest.mark.parametrize(
+    ("elapsed", "error", "words"),
+    [
+        (torch.tensor([[3.0, 1.0]]), TimeError, "elapsed runs backwards within a row"),
+        (torch.tensor([[-3.0, 1.0]]), TimeError, "elapsed is -3 in sample 0"),
+        (torch.tensor([[0.0, torch.nan]]), TimeError, "elapsed is nan in sample 0"),
+        (torch.tensor([[0.0, 1.0]]).double(), DtypeError, "Convert it with elapsed.to"),
+        (torch.tensor([[0, 1]]), DtypeError, "elapsed has dtype torch.int64"),
+        ([[0.0, 1.0]], DtypeError, "elapsed must be a torch.Tensor"),
+        (torch.tensor([0.0, 1.0]), ShapeError, r"elapsed has shape \(2,\), expected \(B, T\)"),
+        (torch.zeros(2, 0), ShapeError, "T >= 1"),
+    ],
+)
+def test_paths_are_drawn_for_times_that_run_forwards(kind, elapsed, error, words):
+    with pytest.raises(error, match=rf"^{kind.__name__}.generate: .*{words}"):
+        kind(2, 3).generate(elapsed)
