@@ -16,6 +16,7 @@ import torch
 from kernel_variants import ROWS, example, name_of, takes_masks
 from torch import Tensor, nn
 
+import tauflow
 from tauflow.errors import ArgumentError, BackendError, ShapeError, TauflowError
 from tauflow.kernels import KernelCall
 from tauflow.sequence import RNN, reference_loop
@@ -204,6 +205,21 @@ def test_another_dtype_gives_what_the_step_gives(row, tries):
         if not alone:
             with pytest.raises(BackendError, match="several dtypes"):
                 spec.run(call)
+
+
+@pytest.mark.parametrize("name", ["ct-rnn", "gru-ode", "ode-lstm", "gnode", "ltc", "lrc", "lem"])
+def test_another_number_of_steps_acts_or_is_refused(name):
+    """Where the step reads another object, the attribute would change nothing."""
+    rnn = tauflow.build(name, 3, 4)
+    more = tauflow.build(name, 3, 4, substeps=50)
+    more.load_state_dict(rnn.state_dict())
+    rnn.cell.substeps = 50
+    x = torch.randn(2, 9, 3)
+    if "gap" in vars(rnn.cell):
+        with pytest.raises(ArgumentError, match=r"substeps is 50, but .*was built with"):
+            rnn(x)
+    else:
+        torch.testing.assert_close(rnn(x)[0], more(x)[0])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)

@@ -25,6 +25,9 @@ _SIZES = (
     *("input_size", "hidden_size", "in_features", "out_features", "wiring"),
     *("form", "mode", "time_bias", "blocks"),
 )
+_OF_GAP = ("solver", "substeps", "rtol", "atol")
+"""What a cell with a ``gap`` tells of its solver, which does not follow."""
+
 _METHODS = {"forward", "step", "hoist", "advance", "readout"}
 
 
@@ -36,7 +39,7 @@ class Part(NamedTuple):
         kind: its class.
         children: names of its own parts.
         tensors: its parameters and buffers: name, shape, and whether they are floating.
-        sizes: its attributes on which shapes depend.
+        sizes: its attributes on which shapes depend, or that the step does not read.
     """
 
     path: tuple[str, ...]
@@ -56,7 +59,8 @@ def parts_of(cell: nn.Module) -> tuple[Part, ...]:
             for name, tensor in {**module._parameters, **module._buffers}.items()
             if tensor is not None and type(tensor) in _PLAIN  # a lazy one has no shape yet
         )
-        sizes = tuple((name, own[name]) for name in _SIZES if name in own)
+        fixed = (*_SIZES, *_OF_GAP) if "gap" in own else _SIZES
+        sizes = tuple((name, own[name]) for name in fixed if name in own)
         path = tuple(dotted.split(".")) if dotted else ()
         parts.append(Part(path, type(module), tuple(module._modules), tensors, sizes))
     return tuple(parts)
@@ -72,7 +76,8 @@ def changes(cell: nn.Module) -> str | None:
         ShapeError: a parameter or buffer has another shape than the cell was built with. Torch
             would broadcast some, which then are another model in silence: a bias (N,) become (1,)
             is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
-        ArgumentError: an attribute on which shapes depend has another value.
+        ArgumentError: an attribute on which shapes depend has another value, or one that says what
+            the cell's solver is.
     """
     parts: tuple[Part, ...] | None = cell.__dict__.get("_parts_when_built")
     if parts is None:
