@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of, within
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
-from tauflow.wirings import AbstractWiring, as_wiring
+from tauflow.wirings import AbstractWiring, as_wiring, synapses_of
 
 from .admissible import project_after_steps
 from .base import AbstractPureCell
@@ -137,7 +137,7 @@ class LTCCell(AbstractPureCell):
         self.is_flow = dt_offset == 0
         self.epsilon = within(0.0, 1.0, epsilon=epsilon)
 
-        synapses = wiring.build(input_size)
+        synapses = synapses_of(wiring, input_size)
         D, N, M = input_size, wiring.units, wiring.output_size
         self.register_buffer("synapses", synapses.recurrent.abs().to(torch.get_default_dtype()))
         self.register_buffer("synapses_x", synapses.sensory.abs().to(torch.get_default_dtype()))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.checks import one_of, within
-from tauflow.wirings import AbstractWiring, as_wiring
+from tauflow.wirings import AbstractWiring, as_wiring, layers_of, synapses_of
 
 from .activations import Activation
 from .base import AbstractCell
@@ -127,9 +127,9 @@ class WiredCfCCell(AbstractCell):
 
 def _layer_masks(wiring: AbstractWiring, input_size: int) -> Iterator[tuple[str, Tensor]]:
     """Yield each layer's name and its (inputs + own neurons, own neurons) synapse mask."""
-    synapses = wiring.build(input_size)
+    synapses = synapses_of(wiring, input_size)
     before: list[int] | None = None
-    for name, neurons in wiring.layers():
+    for name, neurons in layers_of(wiring):
         if before is None:
             incoming = synapses.sensory[:, neurons]
         else:

@@ -2,6 +2,7 @@
 
 from .base import AbstractWiring, Synapses
 from .catalog import WIRINGS, wiring_from_dict
+from .checked import layers_of, synapses_of
 from .explicit import ExplicitWiring
 from .full import FullyConnected, as_wiring
 from .graph import to_networkx
@@ -18,6 +19,8 @@ __all__ = [
     "RandomSparse",
     "Synapses",
     "as_wiring",
+    "layers_of",
+    "synapses_of",
     "to_networkx",
     "wiring_from_dict",
 ]

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import wraps
+from inspect import get_annotations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ class Synapses:
         sensory: int8, (D, N), from input feature (row) to neuron (column).
 
     Raises:
-        WiringError: a matrix has the wrong dtype, shape or values.
+        WiringError: a matrix is no tensor, or has the wrong dtype, shape or values.
     """
 
     recurrent: Tensor
@@ -36,16 +37,19 @@ class Synapses:
 
     def __post_init__(self) -> None:
         for name, matrix in (("recurrent", self.recurrent), ("sensory", self.sensory)):
-            if matrix.dtype != torch.int8:
+            dtype = matrix.dtype if isinstance(matrix, Tensor) else None
+            if dtype != torch.int8:
+                kind = f"dtype {dtype}" if dtype else f"type {type(matrix).__name__}"
+                convert = f"{name}.to(torch.int8)" if dtype else f"torch.as_tensor({name}).char()"
                 raise WiringError(
-                    f"Synapses: {name} has dtype {matrix.dtype}, expected torch.int8. "
-                    f"Convert it with {name}.to(torch.int8)."
+                    f"Synapses: {name} has {kind}, expected torch.int8. Convert it with {convert}."
                 )
-            if matrix.ndim != 2 or matrix.shape[1] != self.recurrent.shape[0]:
+            neurons = len(self.recurrent) if self.recurrent.ndim else 0
+            if matrix.ndim != 2 or matrix.shape[1] != neurons:
                 raise WiringError(
-                    f"Synapses: {name} has shape {tuple(matrix.shape)} beside "
-                    f"{self.recurrent.shape[0]} neurons, expected recurrent (N, N) and "
-                    "sensory (D, N). Rows are sources, columns are targets."
+                    f"Synapses: {name} has shape {tuple(matrix.shape)} beside {neurons} neurons, "
+                    "expected recurrent (N, N) and sensory (D, N). Rows are sources, columns are "
+                    "targets."
                 )
             if not matrix.numel() or not values_readable(matrix.cpu()):
                 continue
@@ -69,9 +73,11 @@ class Synapses:
 class AbstractWiring(ABC):
     """An immutable description of a network's synapses, compared and hashed by value.
 
-    A subclass is a frozen dataclass whose compared fields are its constructor's arguments; it calls
-    :meth:`_freeze` once in ``__init__`` and draws its synapses in :meth:`build`. The output of the
-    network is read from the first ``output_size`` neurons.
+    A subclass is a frozen dataclass whose compared fields are its constructor's arguments; it draws
+    its synapses in :meth:`build`. The output of the network is read from the first ``output_size``
+    neurons. Where fields are checked or computed, it writes an ``__init__`` that calls
+    :meth:`_freeze` once. A dataclass that adds fields to another wiring writes one too: what
+    ``dataclass`` makes takes every field, without the defaults and checks of the wiring below.
     """
 
     kind: ClassVar[str]
@@ -83,7 +89,15 @@ class AbstractWiring(ABC):
     """Number of output neurons, neurons 0 to ``output_size - 1``."""
 
     def __init_subclass__(cls) -> None:
-        """Let the constructor say what is meant by names that other libraries use."""
+        """Let the constructor say what is meant by names that other libraries use.
+
+        One that is inherited is made the class's own, which ``dataclass`` then keeps. Where the
+        class adds fields, or there is none to inherit, ``dataclass`` writes one.
+        """
+        adds_fields = any("ClassVar" not in str(kind) for kind in get_annotations(cls).values())
+        inherited = "__init__" not in vars(cls)
+        if inherited and (adds_fields or cls.__init__ is object.__init__):
+            return
         init = cls.__init__
 
         @wraps(init)

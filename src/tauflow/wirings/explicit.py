@@ -12,6 +12,7 @@ from tauflow.errors import WiringError
 from tauflow.option_types import misfit
 
 from .base import AbstractWiring, Layers, Synapses, output_size_within, synapses
+from .checked import check_layers
 
 _Matrix = tuple[tuple[int, ...], ...]
 
@@ -119,15 +120,5 @@ def _layers(
     if layers is None:
         return (("neurons", tuple(range(units))),)
     frozen = tuple((name, tuple(neurons)) for name, neurons in layers)
-    members = [neuron for _, neurons in frozen for neuron in neurons]
-    if sorted(members) != list(range(units)) or len(dict(frozen)) != len(frozen):
-        raise WiringError(
-            f"ExplicitWiring: layers must have names of their own and hold each of the neurons 0 "
-            f"to {units - 1} once, got {list(frozen)}."
-        )
-    if frozen[-1][1][:outputs] != tuple(range(outputs)):
-        raise WiringError(
-            f"ExplicitWiring: the last layer, {frozen[-1][0]!r}, must begin with the output "
-            f"neurons 0 to {outputs - 1}. Number the neurons anew, or lower output_size."
-        )
+    check_layers("ExplicitWiring", frozen, units, outputs)
     return frozen

@@ -15,6 +15,7 @@ from .base import (
     polarities,
     synapses,
 )
+from .checked import check_sizes
 
 
 @dataclass(frozen=True, init=False)
@@ -74,7 +75,9 @@ def as_wiring(hidden_size: int | AbstractWiring) -> AbstractWiring:
 
     Raises:
         ArgumentError: it is neither a wiring nor a positive integer.
+        WiringError: the wiring has no neurons, no outputs, or more outputs than neurons.
     """
     if isinstance(hidden_size, AbstractWiring):
+        check_sizes(hidden_size)
         return hidden_size
     return FullyConnected(at_least(1, hidden_size=hidden_size))
