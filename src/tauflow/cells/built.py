@@ -59,8 +59,9 @@ def parts_of(cell: nn.Module) -> tuple[Part, ...]:
             for name, tensor in {**module._parameters, **module._buffers}.items()
             if tensor is not None and type(tensor) in _PLAIN  # a lazy one has no shape yet
         )
-        fixed = (*_SIZES, *_OF_GAP) if "gap" in own else _SIZES
-        sizes = tuple((name, own[name]) for name in fixed if name in own)
+        sizes = tuple((name, own[name]) for name in _SIZES if name in own)
+        if "gap" in own:
+            sizes += tuple((name, own.get(name)) for name in _OF_GAP)
         path = tuple(dotted.split(".")) if dotted else ()
         parts.append(Part(path, type(module), tuple(module._modules), tensors, sizes))
     return tuple(parts)
@@ -146,9 +147,10 @@ def _compare_sizes(cell: nn.Module, module: nn.Module, part: Part) -> None:
     own = module.__dict__
     for name, value in part.sizes:
         if own.get(name) != value:
+            built = getattr(own["gap"], name, value) if name in _OF_GAP else value
             raise ArgumentError(
                 f"{type(cell).__name__}: {_dotted((*part.path, name))} is {own.get(name)!r}, but "
-                f"the cell was built with {value!r}. Build a cell with the new value."
+                f"the cell was built with {built!r}. Build a cell with the new value."
             )
 
 

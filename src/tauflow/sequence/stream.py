@@ -135,7 +135,7 @@ class Stream:
         """
         if self._watched.has_changed():
             raise StreamError(
-                "a parameter or part of the module has changed since the stream packed it. Call "
+                "a parameter, part or hook of the module has changed since the stream packed it. Call "
                 "stream.refresh() to go on with what there is now and the present states."
             )
         values: Array = x.detach().numpy() if isinstance(x, Tensor) else x

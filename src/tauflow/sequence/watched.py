@@ -14,7 +14,7 @@ _in_place: Callable[[Any, str], object] = dict.get
 
 
 class Watched:
-    """Remember which tensors and parts are where, and how often a tensor was changed.
+    """Remember which tensors, parts and hooks are where, and how often a tensor was changed.
 
     Args:
         modules: the module and all its parts, itself first.
@@ -36,6 +36,10 @@ class Watched:
         self._counting = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._counting]
         self._copies = [(one, one.clone()) for one in self._tensors if one.is_inference()]
+        self._hooks = [
+            hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)
+        ]
+        self._hook_counts = [*map(len, self._hooks)]
         self._first = next(iter(self._tensors), torch.empty(0))
         self._dtype = self._first.dtype
         self._stepped = False
@@ -43,11 +47,12 @@ class Watched:
         _WATCHED.add(self)
 
     def has_changed(self) -> bool:
-        """Whether a tensor was changed, or another tensor or part is in the place of one.
+        """Whether a tensor was changed, another tensor or part is in its place, or a hook came.
 
         Of new parts only those of the module itself are seen, not those of its parts. A change
-        through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all. Tensors
-        made in inference mode do not count their changes: their entries are compared.
+        through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all, and numbers
+        that are set on a part leave none. Tensors made in inference mode do not count their
+        changes: their entries are compared.
         """
         present = map(_in_place, self._holders, self._names)
         return (
@@ -56,6 +61,7 @@ class Watched:
             or self._first.dtype is not self._dtype
             or [tensor._version for tensor in self._counting] != self._versions
             or not all(map(is_, present, self._present))
+            or [*map(len, self._hooks)] != self._hook_counts
             or any(not torch.equal(one, copy) for one, copy in self._copies)
         )
 

@@ -242,3 +242,17 @@ def test_changes_of_what_was_made_in_inference_mode_are_seen():
         stream.refresh()
         stream.reset()
         check_like_the_model(stream, whole)
+
+
+@pytest.mark.parametrize("place", ["head", "rnn.cells.0.heads"])
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_that_came_later_is_seen(place, kind):
+    whole = model()
+    stream = whole.stream(2)
+    check_like_the_model(stream, whole)
+    getattr(whole.get_submodule(place), kind)(lambda _, *given: None)
+    with pytest.raises(StreamError, match="has changed"):
+        stream.step(X[:, 0])
+    stream.refresh()
+    stream.reset()
+    check_like_the_model(stream, whole)
