@@ -1,5 +1,6 @@
 """What a cell is: how a state flows over one gap of time while its input is held."""
 
+import inspect
 import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -14,6 +15,7 @@ from tauflow.recorded import RecordedMeta, changed_options
 from tauflow.wirings import AbstractWiring
 
 from .built import changes, parts_of
+from .fresh import fresh_options
 
 
 class _CellMeta(RecordedMeta):
@@ -137,13 +139,30 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         )
 
     def with_input_size(self, input_size: int) -> "AbstractCell":
-        """Return a new cell with the same options and fresh parameters for another input width."""
+        """Return a new cell with the same options and fresh parameters for another input width.
+
+        Of a module or parameter among the options it gets a copy, whose parts draw their parameters
+        anew where they train and have a ``reset_parameters``; one that is made for a certain input
+        width, or that cells are to share, takes an override of this method.
+
+        Raises:
+            ArgumentError: the constructor does not take the input width, or another option, by
+                name.
+        """
+        name = type(self).__name__
         if "input_size" not in self.options:
             raise ArgumentError(
-                f"{type(self).__name__} cannot be made for another input width: its constructor "
+                f"{name} cannot be made for another input width: its constructor "
                 "has no argument named input_size. Name it so, or override with_input_size."
             )
-        return type(self)(**{**self.options, "input_size": input_size})
+        for argument in inspect.signature(type(self)).parameters.values():
+            if argument.kind in (argument.VAR_POSITIONAL, argument.POSITIONAL_ONLY):
+                raise ArgumentError(
+                    f"{name} cannot be made for another input width: its constructor takes "
+                    f"{argument.name!r} by position only. Take it by name, or override "
+                    "with_input_size."
+                )
+        return type(self)(**{**fresh_options(self.options), "input_size": input_size})
 
     def _changed(self) -> str | None:
         """Return what :func:`~tauflow.cells.built.changes` says, errors too."""

@@ -1,0 +1,39 @@
+"""The options of a cell for another one of its kind, which shares no parameter with it."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from torch import nn
+
+
+def fresh_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in which modules and parameters are copies, those of lists and the like too.
+
+    Every part of such a module that trains and has a ``reset_parameters`` draws its parameters
+    anew, from the global generator. Other parameters start where the given ones are now.
+    """
+    with_parameters = {name: value for name, value in options.items() if _parts(value)}
+    copies: dict[str, Any] = deepcopy(with_parameters)  # together, for two may be the same one
+    for value in copies.values():
+        for part in _parts(value):
+            if isinstance(part, nn.Module):
+                part.apply(_draw_anew)
+    return {**options, **copies}
+
+
+def _draw_anew(part: nn.Module) -> None:
+    reset: Callable[[], Any] | None = getattr(part, "reset_parameters", None)
+    if callable(reset) and any(parameter.requires_grad for parameter in part.parameters()):
+        reset()
+
+
+def _parts(value: Any) -> list[nn.Module | nn.Parameter]:
+    """Return the modules and parameters in an option."""
+    if isinstance(value, nn.Module | nn.Parameter):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [part for item in value for part in _parts(item)]
+    return []
