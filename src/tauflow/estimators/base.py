@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from tauflow.data.table.sheet import sheet_of
 from tauflow.errors import ArgumentError, DataError
@@ -27,6 +28,7 @@ from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
 from .rows import Floats, Rows
+from .state import as_before_if_it_fails, copied, copied_network, same
 from .targets import (
     Task,
     Weighed,
@@ -129,6 +131,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Learn scaling, unit of time and network.
 
+        A fit that fails, or is interrupted, leaves the estimator as it was: fitted as before, or
+        not fitted. Callbacks can end a training and keep what it has learned.
+
         Args:
             X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I), arrays or data frames;
                 or a data frame with one row per sample, with ``id``. Data frames are of pandas,
@@ -145,42 +150,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         Returns:
             Itself. ``result_`` is what :func:`tauflow.train` returned, ``module_`` the network.
         """
-        self._check_kinds()
-        goes_on = bool(self.warm_start) and hasattr(self, "module_")
-        rows, y = self._read(X, y, given, reset=not goes_on)
-        weight = self._weight(sample_weight, X, rows, given)
-        rows, y, weight = Weighed(rows, y, weight).counted()
-        targets = self._encoded(y, reset=not goes_on)
-        random = check_random_state(self.random_state)
-        seed = int(random.randint(2**31))
-        share = self.validation_fraction if validation is None else 0.0
-        learned, held = self._parts(Weighed(rows, targets, weight), share, random)
-        task = self._task(learned.targets, learned.weight)
-        device = device_of(self.device)
-        if goes_on:
-            self._refuse_changes()
-        else:
-            self._start(learned.rows, learned.targets, learned.weight, task, seed)
-        if validation is not None:
-            held = self._validation(validation)
-        valid = None if held is None else self._batch(held.rows, held.targets, held.weight)
-        self.result_ = train(
-            self.module_,
-            train=self._batch(learned.rows, learned.targets, learned.weight),
-            valid=valid,
-            loss=task.loss,
-            metric=task.metric,
-            recipe=recipe_of(
-                self.recipe,
-                {name: getattr(self, name) for name in OWN},
-                task,
-                validated=valid is not None,
-            ),
-            seed=seed,
-            device=device,
-            progress=bool(self.verbose),
-            callbacks=self.callbacks or (),
-        )
+        with as_before_if_it_fails(self):
+            self._fit(X, y, sample_weight, validation, given)
         return self
 
     @taking_times
@@ -312,6 +283,46 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Training.
 
+    def _fit(self, X: Any, y: Any, sample_weight: Any, validation: Any, given: "Given") -> None:
+        """Learn, changing nothing in place that a fit before has learned."""
+        self._check_kinds()
+        goes_on = bool(self.warm_start) and hasattr(self, "module_")
+        rows, y = self._read(X, y, given, reset=not goes_on)
+        weight = self._weight(sample_weight, X, rows, given)
+        rows, y, weight = Weighed(rows, y, weight).counted()
+        targets = self._encoded(y, reset=not goes_on)
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31))
+        share = self.validation_fraction if validation is None else 0.0
+        learned, held = self._parts(Weighed(rows, targets, weight), share, random)
+        task = self._task(learned.targets, learned.weight)
+        device = device_of(self.device)
+        if goes_on:
+            self._refuse_changes()
+            self.module_: nn.Module = copied_network(self.module_)
+        else:
+            self._start(learned.rows, learned.targets, learned.weight, task, seed)
+        if validation is not None:
+            held = self._validation(validation)
+        valid = None if held is None else self._batch(held.rows, held.targets, held.weight)
+        self.result_ = train(
+            self.module_,
+            train=self._batch(learned.rows, learned.targets, learned.weight),
+            valid=valid,
+            loss=task.loss,
+            metric=task.metric,
+            recipe=recipe_of(
+                self.recipe,
+                {name: getattr(self, name) for name in OWN},
+                task,
+                validated=valid is not None,
+            ),
+            seed=seed,
+            device=device,
+            progress=bool(self.verbose),
+            callbacks=self.callbacks or (),
+        )
+
     def _parts(
         self, given: Weighed, share: float, random: np.random.RandomState
     ) -> tuple[Weighed, Weighed | None]:
@@ -335,9 +346,10 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             dtype=self.dtype,
         )
         self._learn_scale(targets, counts)
-        self._built = {name: getattr(self, name) for name in self._fixed}
+        # A copy, as a mapping of the caller's own may be changed afterwards.
+        self._built = {name: copied(getattr(self, name)) for name in self._fixed}
         preparation = self.preparation_
-        spec = ModelSpec(self.model, self.hidden_size, options=self.options or {})
+        spec = ModelSpec(self.model, self.hidden_size, options=self._built["options"] or {})
         module = network_of(
             spanning(spec, lambda: preparation.batch(rows)),
             task,
@@ -355,7 +367,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _refuse_changes(self) -> None:
         for name, value in self._built.items():
-            if getattr(self, name) != value:
+            if not same(getattr(self, name), value):
                 raise ArgumentError(
                     f"warm_start goes on with the network of the fit before, whose {name} was "
                     f"{value!r} and is {getattr(self, name)!r} now. Set it back, or set "

@@ -96,7 +96,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
                 "the gaps of the training data were all the same, so that a forecast is for the "
                 "next samples. Leave ahead out."
             )
-        found = self._forecasts(self._with_ahead(rows, ahead))[rows.ends]
+        found = self._forecasts(self._with_ahead(rows, self._learned_horizon, ahead))[rows.ends]
         return found[0] if rows.single else found
 
     @taking_times
@@ -112,8 +112,8 @@ class SequenceForecaster(AbstractSequenceEstimator):
         """
         check_is_fitted(self)
         rows = self._rows(X, given, reset=False)
-        found = self._forecasts(self._with_ahead(rows))
-        true = samples_after(rows, self.horizon)[..., self.target_features_]
+        found = self._forecasts(self._with_ahead(rows, self._learned_horizon))
+        true = samples_after(rows, self._learned_horizon)[..., self.target_features_]
         scores = []
         for values, answers in zip(
             true.reshape(len(true), -1).T, found.reshape(len(found), -1).T, strict=True
@@ -207,7 +207,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None, task: Task, seed: int
     ) -> None:
         self._typical = typical_gap(rows)
-        super()._start(self._with_ahead(rows), targets, weight, task, seed)
+        super()._start(self._with_ahead(rows, self.horizon), targets, weight, task, seed)
 
     def _batch(
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None
@@ -217,7 +217,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
             samples_after(rows, self.horizon)[..., self.target_features_] - standard.mean[features]
         ) / standard.scale[features]
         y = y.reshape(len(y), -1)
-        rows = self._with_ahead(rows)
+        rows = self._with_ahead(rows, self.horizon)
         if self.window is not None:
             rows, of = rows.cut(self.window)
             weight = None if weight is None else weight[of]
@@ -228,27 +228,33 @@ class SequenceForecaster(AbstractSequenceEstimator):
         filled = torch.from_numpy(rows.padded(np.nan_to_num(y))).to(batch.x.dtype)
         return replace(batch, y=filled, y_mask=torch.from_numpy(rows.padded(~np.isnan(y))))
 
+    @property
+    def _learned_horizon(self) -> int:
+        """How many samples ahead the network tells: of the last fit, whatever is set since."""
+        horizon: int = self._built["horizon"]
+        return horizon
+
     def _forecasts(self, rows: Rows) -> NDArray[Any]:
         """Return what is forecast after each row, (R, H, O)."""
         standard, features = self.preparation_.features, self.target_features_
         outputs = self._network(rows)
-        found = outputs.reshape(len(outputs), self.horizon, len(features))
+        found = outputs.reshape(len(outputs), self._learned_horizon, len(features))
         scaled: NDArray[Any] = found * standard.scale[features] + standard.mean[features]
         return scaled
 
-    def _with_ahead(self, rows: Rows, ahead: Any = None) -> Rows:
+    def _with_ahead(self, rows: Rows, horizon: int, ahead: Any = None) -> Rows:
         """Return rows with the times to what is forecast after each, if gaps differ."""
         if self._typical is None or rows.gaps is None:
             return rows
         if ahead is None:
-            ahead = self._typical * np.arange(1, self.horizon + 1)
+            ahead = self._typical * np.arange(1, horizon + 1)
         further = in_seconds(_numbers_or_durations(ahead))
         try:
-            further = np.broadcast_to(further, (len(rows), self.horizon))
+            further = np.broadcast_to(further, (len(rows), horizon))
         except ValueError as error:
             raise TimeError(
                 f"ahead has shape {further.shape}, expected (H,) or (B, H) = "
-                f"{(len(rows), self.horizon)}."
+                f"{(len(rows), horizon)}."
             ) from error
         if not (np.isfinite(further).all() and (np.diff(further, prepend=0.0) > 0).all()):
             raise TimeError("ahead must be above 0 and increase from forecast to forecast.")

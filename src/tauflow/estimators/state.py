@@ -1,0 +1,64 @@
+"""What an estimator holds: as it was if a fit fails, and what its network was built of."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tauflow.sequence.reparametrised import recompute_parameters
+
+
+@contextmanager
+def as_before_if_it_fails(estimator: object) -> Iterator[None]:
+    """Give an object back the attributes that it had, where the block raises anything.
+
+    Only which attributes there are, and what stands in them: what the block is to keep whole, such
+    as the weights of a network, it must not change in place.
+    """
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        for name in vars(estimator).keys() - before.keys():
+            delattr(estimator, name)
+        vars(estimator).update(before)
+        raise
+
+
+def copied_network(module: nn.Module) -> nn.Module:
+    """Return a copy of a network, reparametrised or not, that can be trained without the other."""
+    with torch.no_grad():  # for what was computed with a gradient cannot be copied
+        recompute_parameters(module)
+    return copy.deepcopy(module)
+
+
+def copied(value: Any) -> Any:
+    """Return an option that later changes of mappings, lists and arrays in it do not reach.
+
+    Anything else in it, such as a function, is the very object, and so is the same for
+    :func:`same`.
+    """
+    if isinstance(value, Mapping):
+        return {name: copied(one) for name, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two options say the same; arrays do if all of their entries do."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if type(one) in (list, tuple) and type(one) is type(other):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return one is other or bool(np.all(one == other))
