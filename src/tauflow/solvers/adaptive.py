@@ -64,6 +64,8 @@ def solver_statistics() -> Iterator[list[SolverStatistics]]:
 
 
 def _noted(statistics: SolverStatistics) -> SolverStatistics:
+    if torch._C._current_graph_task_id() != -1:  # a backward pass that takes steps once more
+        return statistics
     for solves in _COUNTED.get():
         solves.append(statistics)
     return statistics
@@ -93,7 +95,8 @@ def integrate_adaptive(
         field: the vector field, mapping (B, S) to (B, S), each row to its own.
         h: state at the start.
         dt: length of the gap of each sample, 0 or more, in the unit of the field. A sample with a
-            gap of zero stays exactly where it is.
+            gap of zero stays exactly where it is, even where the field is infinite; gradients of
+            what the field is made of are then not finite.
         method: one of :data:`ADAPTIVE_METHODS`.
         rtol: error allowed in a step, relative to the state.
         atol: error allowed in a step, in the unit of the state. The root mean square over a

@@ -135,6 +135,13 @@ def test_dormand_prince_evaluates_once_per_stage():
     assert statistics.evaluations == 2 + 3 * int(statistics.accepted + statistics.rejected)
 
 
+def test_a_backward_pass_that_takes_the_steps_again_is_not_counted():
+    rnn = tauflow.CTRNN(2, 4, solver="dopri5", checkpoint_every=2)
+    with solver_statistics() as solves:
+        rnn(torch.randn(3, 8, 2))[0].sum().backward()
+    assert len(solves) == 8
+
+
 def test_statistics_of_the_solves_inside_a_module_come_to_its_caller():
     rnn = tauflow.CTRNN(2, 3, solver="dopri5").double()
     calls = []
