@@ -100,14 +100,18 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         Returns:
             Predictions in the form of the input, and the final state.
         """
-        if self.embedding is not None:
-            x = self.embedding(_without_padding(x, times_and_masks))
-        y, h = self.rnn(x, hx, **times_and_masks)
+        y, h = self.rnn(self._embedded(x, times_and_masks), hx, **times_and_masks)
         if isinstance(y, PackedSequence):
             packed = y._replace(data=self.head(y.data))
             return packed, h
         prediction: Tensor = self.head(y)
         return prediction, h
+
+    def _embedded(
+        self, x: Tensor | PackedSequence, masks: dict[str, Any]
+    ) -> Tensor | PackedSequence:
+        """Return what the body reads: the vectors of token ids, or x as it is."""
+        return x if self.embedding is None else self.embedding(_without_padding(x, masks))
 
     @property
     def skips_padding(self) -> bool:
@@ -179,8 +183,9 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         own: Callable[..., Tensor] | None = getattr(self.rnn, "training_loss", None)
         if own is None:
             return prediction_loss(predict(self, batch), batch)
-        if self.embedding is not None:
-            batch = replace(batch, x=self.embedding(batch.x))
+        x = self._embedded(batch.x, {"mask": batch.mask})
+        assert isinstance(x, Tensor)
+        batch = replace(batch, x=x)
         return own(batch, lambda y, of: prediction_loss(self.head(y), of), epoch=epoch)
 
 

@@ -136,6 +136,18 @@ def test_a_body_with_a_loss_of_its_own_reads_embedded_tokens():
     assert model.embedding.table.weight.grad.any()
 
 
+@pytest.mark.parametrize("padding", [-1, 99])
+def test_ids_in_the_padding_may_be_anything(padding):
+    model = SequenceModel(IPNet(2, 3, reference_points=4, dropout=0.0), 1, vocabulary=5)
+    ids, mask = torch.randint(0, 5, (3, 12, 1)), torch.arange(12) < torch.tensor([[12], [7], [3]])
+    losses = []
+    for filled in (0, padding):
+        batch = SequenceBatch(ids.where(mask[..., None], filled), torch.ones(3), mask=mask)
+        torch.manual_seed(4)
+        losses.append(model.training_loss(batch, METRICS["bce"], epoch=0).item())
+    assert losses[0] == losses[1]
+
+
 class Killed(BaseException):
     pass
 
