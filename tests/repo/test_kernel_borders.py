@@ -29,6 +29,14 @@ def kernels_imported(path):
                 yield name.split(".")[2]
 
 
+def test_imports_are_found():
+    found = {folder_of(path): set() for path in FILES}
+    for path in FILES:
+        found[folder_of(path)] |= set(kernels_imported(path))
+    assert found.keys() >= FAMILIES | SHARED
+    assert all("engine" in found[family] for family in FAMILIES)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(KERNELS)))
 def test_a_family_imports_no_other(path):
     own, imported = folder_of(path), set(kernels_imported(path))

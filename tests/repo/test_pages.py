@@ -35,10 +35,18 @@ def test_there_is_code():
     assert "long-sequences.md" in CODE
 
 
+def links(page):
+    return re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
+    for target in links(page):
         assert (page.parent / target).exists(), target
+
+
+def test_there_are_links():
+    assert sum(len(links(page)) for page in PAGES) > 50
 
 
 def test_what_a_model_is_chosen_by_was_measured():

@@ -31,8 +31,8 @@ from .engine.program import (
     Gradients,
     Inputs,
     KernelCall,
-    Operator,
     Pulls,
+    TruthOperator,
     Wants,
     under_transform,
 )
@@ -294,7 +294,7 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaDecay(Operator):
+class NumbaDecay(TruthOperator):
     """States that decay before a gated unit reads them; what stands for gaps are the factors.
 
     The form is whether the gate z keeps the state, the parameters are U_zr and U_n. The tape is the
@@ -303,16 +303,6 @@ class NumbaDecay(Operator):
 
     name = "flow/decay"
     advance = staticmethod(decayed_update)
-
-    @staticmethod
-    def encode(form: bool) -> list[str]:
-        """Return the form as a word."""
-        return [str(form)]
-
-    @staticmethod
-    def decode(words: Sequence[str]) -> bool:
-        """Return the form that :meth:`encode` wrote."""
-        return words == ["True"]
 
     def allocate(self, form: bool, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

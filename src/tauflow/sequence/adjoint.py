@@ -216,7 +216,7 @@ def _adjoint(
     to_ends = torch.zeros_like(tape.ends)
     if to_last is not None:
         to_ends[:, -1] = to_last
-    guess = _adjoint_warm_up(problem, tape, to_y, to_ends)
+    guess = _adjoint_warm_up(problem, tape, to_y)
     to_ends[:, :-1] = guess
     to_starts, total = tape.gradients(parameters, to_y, to_ends)
     change, before, sweeps = to_starts[:, 1:] - guess, None, 1
@@ -244,7 +244,7 @@ def _added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a + b
 
 
-def _adjoint_warm_up(problem: Problem, tape: Tape, to_y: Tensor | None, to_ends: Tensor) -> Tensor:
+def _adjoint_warm_up(problem: Problem, tape: Tape, to_y: Tensor | None) -> Tensor:
     """Return a guess of the seams' adjoint states: what the steps right behind each seam pull."""
     cut, batch = problem.cut, tape.starts.shape[0]
     starts = tape.starts.detach()[:, 1:]

@@ -139,11 +139,13 @@ def test_cfc_torch_style_is_that_of_linear_layers(gain):
 def test_keras_style_biases_are_zero_and_the_pure_form_starts_plain(cell_class):
     for mode in ("default", "pure"):
         cell = cell_class(D, N, mode=mode)
-        for name, p in cell.named_parameters():
-            if name.endswith(("bias", "w_tau")):
-                assert not p.any(), name
-            if name.endswith(".A"):
-                assert (p == 1).all()
+        named = dict(cell.named_parameters())
+        zero = [name for name in named if name.endswith(("bias", "w_tau"))]
+        one = [name for name in named if name.endswith(".A")]
+        assert zero
+        assert bool(one) == (mode == "pure")
+        assert not any(named[name].any() for name in zero)
+        assert all((named[name] == 1).all() for name in one)
 
 
 def test_wired_cfc_draws_each_head_glorot():

@@ -118,11 +118,14 @@ def test_gaps_in_the_place_of_the_state_are_known_as_such(x, model, shape):
 
 def test_a_state_of_the_shape_of_gaps_is_a_state():
     """Of B sequences of as many steps as there are neurons, or of one neuron in B layers."""
-    x = torch.randn(B, H, D)
+    x, h = torch.randn(B, H, D), torch.rand(B, H)
     rnn = tauflow.GRU(D, H)
-    rnn(x, torch.zeros(B, H))
+    y, _ = rnn(x, h)
+    torch.testing.assert_close(y[:, 0], rnn.cell.step(x[:, 0], h, torch.ones(B, 1)))
     layers = tauflow.GRU(D, 1, num_layers=B)
-    layers(torch.randn(B, B, D), torch.zeros(B, B, 1))
+    x, h = torch.randn(B, B, D), torch.rand(B, B, 1)
+    torch.testing.assert_close(layers(x, h)[0], layers(x, h.permute(1, 0, 2).flatten(1))[0])
+    assert not torch.allclose(layers(x, h)[0], layers(x)[0])
 
 
 @pytest.mark.parametrize("name", ["dt", "t", "mask", "observed", "hx"])

@@ -178,6 +178,7 @@ def test_every_schedule_that_is_listed_can_be_built():
         )
         optimizer = make_optimizer(recipe, [torch.nn.Parameter(torch.zeros(1))])
         SCHEDULERS[name](optimizer, **(recipe.schedule_options or {}))
+        assert 0 <= optimizer.param_groups[0]["lr"] <= recipe.lr + 0.2, name
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

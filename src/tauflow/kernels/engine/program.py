@@ -195,3 +195,17 @@ class Operator(Program):
     @abstractmethod
     def decode(words: Sequence[str]) -> Any:
         """Return the form that :meth:`encode` wrote."""
+
+
+class TruthOperator(Operator):
+    """An operator whose form is a truth value."""
+
+    @staticmethod
+    def encode(form: bool) -> list[str]:
+        """Return the form as a word."""
+        return [str(form)]
+
+    @staticmethod
+    def decode(words: Sequence[str]) -> bool:
+        """Return the form that :meth:`encode` wrote."""
+        return words == ["True"]

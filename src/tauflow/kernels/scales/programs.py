@@ -29,8 +29,8 @@ from tauflow.kernels.engine.program import (
     Gradients,
     Inputs,
     KernelCall,
-    Operator,
     Pulls,
+    TruthOperator,
     Wants,
     X,
 )
@@ -63,7 +63,7 @@ def _loops() -> Any:
     return loops
 
 
-class NumbaScales(Operator):
+class NumbaScales(TruthOperator):
     """Memories on several time scales in compiled loops.
 
     Inputs end with a one, for the bias. What stands for gaps is what they leave of each memory,
@@ -90,16 +90,6 @@ class NumbaScales(Operator):
         gates, q = F.linear(x, W_x).split([len(W_h), N], dim=-1)
         H = multiscale_update(form, h[:, N:], gates, q, left, W_h.T, W_q.T)
         return torch.cat([H.unflatten(-1, (-1, N)).sum(-2), H], dim=-1)
-
-    @staticmethod
-    def encode(form: bool) -> list[str]:
-        """Return the form as a word."""
-        return [str(form)]
-
-    @staticmethod
-    def decode(words: Sequence[str]) -> bool:
-        """Return the form that :meth:`encode` wrote."""
-        return words == ["True"]
 
     def allocate(self, form: bool, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""

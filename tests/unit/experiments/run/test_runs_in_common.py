@@ -72,3 +72,7 @@ def inline(value):
 def test_tables_name_each_other(name):
     for other in load_experiment(name).runs_of:
         assert name in load_experiment(other).runs_of
+
+
+def test_there_are_tables_that_name_each_other():
+    assert any(load_experiment(name).runs_of for name in list_experiments())
