@@ -15,15 +15,17 @@ from tauflow.recorded import RecordedMeta, changed_options
 from tauflow.wirings import AbstractWiring
 
 from .built import changes, parts_of
+from .contract import check_cell
 from .fresh import fresh_options
 
 
 class _CellMeta(RecordedMeta):
-    """Also record what the cell consists of, for :func:`~tauflow.cells.built.changes`."""
+    """Also look at the cell, and record what it consists of, for ``changes``."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build the cell, then look at it."""
         cell = super().__call__(*args, **kwargs)
+        check_cell(cell)
         cell._parts_when_built = parts_of(cell)
         return cell
 
@@ -48,8 +50,8 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         hidden_size: neurons.
     """
 
-    paper: ClassVar[str]
-    """Where the cell was published."""
+    paper: ClassVar[str] = ""
+    """Where the cell was published, if it was."""
     is_flow: bool = False
     """Whether ``step`` follows an ODE: a gap of zero then leaves the state alone."""
     uses_dt: bool = True

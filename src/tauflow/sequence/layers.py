@@ -10,13 +10,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import (
-    at_least,
-    boolean,
-    no_missing_features,
-    one_of,
-    within,
-)
+from tauflow.cells.contract import initial_state
+from tauflow.checks import at_least, boolean, no_missing_features, one_of, within
 from tauflow.errors import ArgumentError
 from tauflow.idioms import refuse_idioms
 from tauflow.kernels import BACKENDS, KernelCall
@@ -376,7 +371,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             observed = None if observed is None else observed.flip(1)
         start, some = h, inputs.episodes
         if start is None or some is not None:
-            start = cell.initial_state(first_sample(x, mask).to(time_dtype(x)))
+            start = initial_state(cell, first_sample(x, mask).to(time_dtype(x)))
         if h is not None and some is not None:
             start = torch.where(some.carried[backward].unsqueeze(1), h, start)
         call = KernelCall(cell, x, start, dt, mask, observed)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import initial_state
 from tauflow.checks import same_device, shape_error
 from tauflow.errors import ArgumentError, DtypeError
 
@@ -161,7 +162,7 @@ def initial_states(where: str, cells: Sequence[AbstractCell], batch_size: int) -
     for cell in cells:
         like = next(cell.parameters(), torch.empty(0))
         x = like.new_zeros(batch_size, cell.input_size)
-        starts.append(cell.initial_state(x))
+        starts.append(initial_state(cell, x))
         alike = type(cell).initial_state is AbstractCell.initial_state
         if alike or torch.compiler.is_compiling():
             continue

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tauflow.cells.contract import initial_state
 from tauflow.checks import at_least, boolean_tensor, no_missing_features, shape_error
 from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, StreamError, TimeError
 from tauflow.kernels import StepEngine, engine_of
@@ -135,8 +136,8 @@ class Stream:
         """
         if self._watched.has_changed():
             raise StreamError(
-                "a parameter, part or hook of the module has changed since the stream packed it. Call "
-                "stream.refresh() to go on with what there is now and the present states."
+                "a parameter, part or hook of the module has changed since the stream packed it. "
+                "Call stream.refresh() to go on with what there is now and the present states."
             )
         values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
         if self._before is not None:
@@ -250,7 +251,7 @@ class Stream:
     @torch.no_grad()
     def _initial(self, index: int, x: Array) -> Tensor:
         cell: Any = self.module.cells[index]
-        start: Tensor = cell.initial_state(torch.from_numpy(x.copy()))
+        start = initial_state(cell, torch.from_numpy(x.copy()))
         return start.detach()  # a view of a parameter has a gradient here too
 
     def _elapsed(self, dt: Gap) -> Array:

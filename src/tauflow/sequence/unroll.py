@@ -8,11 +8,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import read_out, step_error
 from tauflow.cells.split import split_step
-from tauflow.checks import shape_error
+from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, pick
-from tauflow.kernels.engine.needs import check_own, run_picked
+from tauflow.kernels.engine.needs import check_own, is_own, run_picked
 from tauflow.kernels.engine.program import under_transform
+from tauflow.kernels.engine.torch_state import is_traced
 
 from .ends import without_ends
 
@@ -79,22 +81,30 @@ def reference_loop(
     Raises:
         ShapeError, DtypeError: tensors of the call, or a parameter of one of the library's cells,
             do not have the shapes that the cell was built with.
+        ShapeError, ArgumentError: a user's cell returns something else than it is asked for, or
+            changes its state in place.
     """
     check_own(call)
-    h, states = call.h, []
+    h, states, changes = call.h, [], _changes(call)
     parts, advance, _ = split_step(call.cell, call.x, call.dt, call.observed)
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     columns = [part.unbind(1) for part in parts]
     for step in range(call.x.shape[1]):
         after = advance(h, *(column[step] for column in columns))
-        if after.shape != h.shape:
-            raise shape_error(
-                f"{type(call.cell).__name__}.step",
-                "the new state",
-                after,
-                str(tuple(h.shape)),
-                "A step returns a state like the one that it takes.",
-            )
+        if not isinstance(after, Tensor) or after.shape != h.shape:
+            raise step_error(call.cell, h, after)
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
-    return call.cell.readout(torch.stack(states, dim=1)), h
+    if changes != _changes(call):
+        raise ArgumentError(
+            f"{type(call.cell).__name__}.step changes the state that it takes in place, which is "
+            "the output of the step before. Return a new tensor: h * 0.5, not h.mul_(0.5)."
+        )
+    return read_out(call.cell, torch.stack(states, dim=1)), h
+
+
+def _changes(call: KernelCall) -> int:
+    """Return how often the first state was changed in place, where torch counts and a user may."""
+    if is_traced() or is_own(call.cell) or call.h.is_inference() or under_transform(call):
+        return 0
+    return call.h._version

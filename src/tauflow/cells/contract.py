@@ -1,0 +1,122 @@
+"""What a cell is asked to be and to return, looked at where a user's own may not.
+
+Torch broadcasts a state of one row to all, concatenates what is narrower than it says, and does not
+mind a method that nobody has called yet.
+"""
+
+import inspect
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tauflow.checks import shape_error
+from tauflow.errors import ArgumentError, DtypeError, TauflowError
+
+if TYPE_CHECKING:
+    from .base import AbstractCell
+
+
+def check_cell(cell: "AbstractCell") -> None:
+    """Raise unless a cell that was just built names its state and takes what it will be given.
+
+    Raises:
+        ArgumentError: parts of the state have one name, or a method does not take its arguments.
+    """
+    where, names = type(cell).__name__, cell.state_names
+    if isinstance(names, str) or len(set(names)) != len(names):
+        raise ArgumentError(
+            f"{where}: state_names is {names!r}, expected a tuple of different names, one for each "
+            "part of the state, such as ('h', 'c') or ('h',)."
+        )
+    observed = ("observed",) if cell.uses_observed else ()
+    _check_call(cell, "step", "x", "h", "dt", *observed)
+    if hasattr(cell, "hoist") and not hasattr(cell, "as_form"):  # of a form it takes other things
+        _check_call(cell, "hoist", "x", "dt", *observed)
+
+
+def _check_call(cell: "AbstractCell", method: str, *arguments: str) -> None:
+    """Raise unless a method takes these arguments, by position."""
+    call = getattr(cell, method)
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # of what is not written in Python
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(arguments)})"
+        with_what = " of a cell with uses_observed=True" if cell.uses_observed else ""
+        raise ArgumentError(
+            f"{where} has the arguments {signature}, but the method{with_what} is called as "
+            f"{called}. Let it take these."
+        ) from None
+
+
+def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
+    """Return a cell's state before the first valid input, (B, S).
+
+    Args:
+        cell: whose state it is.
+        x: first valid inputs, (B, I).
+
+    Raises:
+        ArgumentError, ShapeError, DtypeError: what the cell returned is no such state.
+    """
+    start = cell.initial_state(x)
+    if _is_traced():
+        return start
+    where = f"{type(cell).__name__}.initial_state"
+    expected = (x.shape[0], cell.state_size)
+    if not isinstance(start, Tensor) or start.shape != expected:
+        advice = "One row for each row of x: x.new_zeros(x.shape[0], self.state_size) is one."
+        raise _misfit(where, "the state", start, str(expected), advice)
+    if start.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise DtypeError(
+            f"{where}: the state has dtype {start.dtype}, but x has {x.dtype}. Return it as "
+            "state.to(x.dtype)."
+        )
+    return start
+
+
+def step_error(cell: "AbstractCell", before: Tensor, after: object) -> TauflowError:
+    """Build the error of a step that returned no state like the one that it took."""
+    where = f"{type(cell).__name__}.step"
+    advice = "A step returns a state like the one that it takes."
+    return _misfit(where, "the new state", after, str(tuple(before.shape)), advice)
+
+
+def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:
+    """Return what a cell emits in states, (*batch, H).
+
+    Args:
+        cell: whose states they are.
+        states: (*batch, S).
+
+    Raises:
+        ArgumentError, ShapeError: what the cell returned has another width or other leading axes.
+    """
+    y = cell.readout(states)
+    if _is_traced():
+        return y
+    expected = (*states.shape[:-1], cell.output_size)
+    if not isinstance(y, Tensor) or y.shape != expected:
+        where = f"{type(cell).__name__}.readout"
+        advice = "It maps (..., state_size) to (..., output_size); override both, or neither."
+        raise _misfit(where, "the output", y, str(expected), advice)
+    return y
+
+
+def _is_traced() -> bool:
+    """Whether what runs is recorded; a trace is to hold no look."""
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return torch.compiler.is_compiling() or bool(tracing)
+
+
+def _misfit(where: str, name: str, got: object, expected: str, advice: str) -> TauflowError:
+    if isinstance(got, Tensor):
+        return shape_error(where, name, got, expected, advice)
+    kind = "None" if got is None else f"a {type(got).__name__}"
+    return ArgumentError(
+        f"{where} returned {kind}, expected a tensor of shape {expected}. {advice}"
+    )
