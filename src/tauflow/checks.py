@@ -1,7 +1,7 @@
 """Small checks for the borders of the library: one line to call, one clear message each."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -78,6 +78,8 @@ def _is_finite(value: object) -> bool:
 def one_of(known: Iterable[str], **named: str) -> str:
     """Return the one named string, or raise if it is not among ``known``."""
     ((name, value),) = named.items()
+    if isinstance(value, str) and isinstance(known, Mapping | Sequence) and value in known:
+        return value  # without listing it, for which plugins would be imported
     choices = list(known)
     if value not in choices:
         hint = nearest(value, choices)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from tauflow.errors import ArgumentError, UnknownNameError
+from tauflow.plugins import load_plugins, told_of_plugins
 
 V = TypeVar("V")
 
@@ -26,14 +27,22 @@ def nearest(name: object, known: Iterable[str]) -> str:
 class Registry(Mapping[str, V]):
     """A read-mostly mapping from names to entries of one kind.
 
+    Plugins may add to it, see :mod:`tauflow.plugins`: they are imported when a name is missing
+    here, or the names are listed, for the first time.
+
     Args:
         kind: what an entry is, in the singular, for messages ("model", "data set").
         entries: the first entries.
+        plugins: whether a plugin may be what adds a missing name; not where every step of a
+            network asks whether a name is there.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, V] | None = None) -> None:
+    def __init__(
+        self, kind: str, entries: Mapping[str, V] | None = None, *, plugins: bool = True
+    ) -> None:
         self.kind = kind
         self._entries: dict[str, V] = dict(entries or {})
+        self._plugins = plugins
 
     def add(self, name: str, entry: V) -> V:
         """Add an entry under a name that is not taken yet, and return the entry."""
@@ -46,15 +55,25 @@ class Registry(Mapping[str, V]):
         if name not in self:
             raise UnknownNameError(
                 f"unknown {self.kind} {name!r}.{nearest(name, self._entries)} "
-                f"Known: {', '.join(sorted(self._entries))}."
+                f"Known: {', '.join(sorted(self._entries))}.{told_of_plugins()}"
             )
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._entries  # a list cannot even be looked up
+        if not isinstance(name, str):
+            return False  # a list cannot even be looked up
+        if name not in self._entries:
+            self._complete()
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
+        self._complete()
         return iter(self._entries)
 
     def __len__(self) -> int:
+        self._complete()
         return len(self._entries)
+
+    def _complete(self) -> None:
+        if self._plugins:
+            load_plugins()

@@ -84,7 +84,9 @@ ODE23 = EmbeddedPair(
     dense=((1.0, -4 / 3, 5 / 9), (0.0, 1.0, -2 / 3), (0.0, 4 / 3, -8 / 9), (0.0, -1.0, 1.0)),
     refine=1,
 )
-PAIRS: Registry[EmbeddedPair] = Registry("pair", {pair.name: pair for pair in (ODE45, ODE23)})
+PAIRS: Registry[EmbeddedPair] = Registry(
+    "pair", {pair.name: pair for pair in (ODE45, ODE23)}, plugins=False
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,9 @@ RK4 = ButcherTableau(
 )
 
 TABLEAUS: Registry[ButcherTableau] = Registry(
-    "explicit solver", {table.name: table for table in (EULER, MIDPOINT, HEUN, RK4)}
+    "explicit solver",
+    {table.name: table for table in (EULER, MIDPOINT, HEUN, RK4)},
+    plugins=False,
 )
 
 

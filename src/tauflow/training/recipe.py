@@ -165,9 +165,9 @@ class Recipe:
 
     def _check_choices(self) -> None:
         one_of(OPTIMIZERS, optimizer=self.optimizer)
-        one_of(
-            ("constant", "exponential", *AT_LENGTH, "plateau", *SCHEDULERS), schedule=self.schedule
-        )
+        ours = ("constant", "exponential", *AT_LENGTH, "plateau")
+        if self.schedule not in ours:
+            one_of((*ours, *SCHEDULERS), schedule=self.schedule)
         if self.autocast is not None:
             one_of(("bfloat16",), autocast=self.autocast)
         one_of(("epoch", "step"), schedule_interval=self.schedule_interval)

@@ -1,0 +1,148 @@
+"""Modules that add to the catalogs when they are imported, found by name in any process."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import tauflow
+from tauflow import plugins
+from tauflow.checks import one_of
+from tauflow.errors import UnknownNameError
+from tauflow.registry import Registry
+
+
+@pytest.fixture
+def colours(tmp_path, monkeypatch):
+    """Return a registry that modules in tmp_path can add to, with no plugin loaded so far."""
+    registry = Registry("colour", {"red": 1})
+    monkeypatch.setitem(sys.modules, "catalog_of_colours", types.ModuleType("catalog_of_colours"))
+    sys.modules["catalog_of_colours"].COLOURS = registry
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv(plugins.VARIABLE, raising=False)
+    before = set(sys.modules)
+    for state in ("_begun", "_ended"):
+        monkeypatch.setattr(plugins, state, set())
+    monkeypatch.setattr(plugins, "_failed", {})
+    plugins._installed.cache_clear()
+    yield registry
+    plugins._installed.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(folder, name, code):
+    start = "from catalog_of_colours import COLOURS\n"
+    (folder / f"{name}.py").write_text(start + textwrap.dedent(code), encoding="utf-8")
+
+
+def test_a_plugin_is_imported_when_a_name_is_missing(tmp_path, monkeypatch, colours):
+    write(tmp_path, "plug_pink", "COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_pink")
+    assert colours["red"] == 1
+    assert one_of(colours, colour="red") == "red"
+    assert "plug_pink" not in sys.modules
+    assert colours["pink"] == 2
+    with pytest.raises(UnknownNameError, match=r"unknown colour 'green'.*Known: pink, red\.$"):
+        colours["green"]
+
+
+@pytest.mark.parametrize("look", [list, len, dict, lambda known: "pink" in known])
+def test_a_plugin_is_imported_when_names_are_listed(look, tmp_path, monkeypatch, colours):
+    write(tmp_path, "plug_listed", "COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, " plug_listed ,")
+    assert look(colours) in (["red", "pink"], 2, {"red": 1, "pink": 2}, True)
+
+
+def test_a_registry_may_do_without_plugins(tmp_path, monkeypatch, colours):
+    write(tmp_path, "plug_never", "COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_never")
+    closed = Registry("solver", {"euler": 1}, plugins=False)
+    assert "fused" not in closed
+    assert list(closed) == ["euler"]
+    assert "plug_never" not in sys.modules
+
+
+def test_an_installed_package_names_its_plugin(tmp_path, colours):
+    write(tmp_path, "plug_installed", "COLOURS.add('pink', 2)")
+    facts = tmp_path / "pinks-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: pinks\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[tauflow.plugins]\npinks = plug_installed\n")
+    assert colours["pink"] == 2
+
+
+def test_a_plugin_that_fails_is_told_by_its_name_and_keeps_no_other_away(
+    tmp_path, monkeypatch, colours
+):
+    write(tmp_path, "plug_broken", "COLOURS.add('red', 2)")
+    write(tmp_path, "plug_leaves", "raise SystemExit('left')")
+    write(tmp_path, "plug_whole", "COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_absent,plug_broken,plug_leaves,plug_whole")
+    with pytest.warns(UserWarning, match="could not be loaded") as caught:
+        assert colours["pink"] == 2
+    told = [str(one.message) for one in caught]
+    assert len(told) == 3
+    assert "'plug_absent' of TAUFLOW_PLUGINS" in told[0]
+    assert "PYTHONPATH" in told[0]
+    assert "'plug_broken'" in told[1]
+    assert "colour 'red' is registered already" in told[1]
+    with pytest.raises(UnknownNameError, match=r"'green'.*'plug_absent'.*'plug_broken'.*left"):
+        colours["green"]
+
+
+def test_a_plugin_may_need_what_another_one_adds(tmp_path, monkeypatch, colours):
+    write(tmp_path, "plug_needs", "COLOURS.add('purple', COLOURS['blue'] + COLOURS['red'])")
+    write(tmp_path, "plug_gives", "COLOURS.add('blue', 4)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_needs,plug_gives")
+    assert colours["purple"] == 5
+
+
+def test_other_threads_wait_until_a_plugin_is_there(tmp_path, monkeypatch, colours):
+    write(tmp_path, "plug_slow", "import time; time.sleep(0.3); COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_slow")
+    found = []
+    threads = [Thread(target=lambda: found.append(colours.get("pink"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2, 2, 2, 2]
+
+
+def test_a_worker_says_how_it_comes_to_know_a_name(monkeypatch, colours):
+    with pytest.raises(UnknownNameError, match=r"Known: red\.$"):
+        colours["green"]
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    with pytest.raises(UnknownNameError, match=r"worker process.*in TAUFLOW_PLUGINS\.$"):
+        colours["green"]
+
+
+@pytest.mark.slow
+def test_no_import_of_tauflow_loads_plugins(tmp_path):
+    """A plugin imports tauflow itself, and would find a part of it half made."""
+    (tmp_path / "plug_seen.py").write_text("import tauflow.cells\n")
+    code = """
+        import pkgutil, importlib, sys, tauflow
+        for module in pkgutil.walk_packages(tauflow.__path__, "tauflow."):
+            try:
+                if not module.name.endswith("__main__"):
+                    importlib.import_module(module.name)
+            except ImportError:  # an extra is not installed
+                pass
+            assert "plug_seen" not in sys.modules, module.name
+        len(tauflow.cells.MODELS)
+        print("plug_seen" in sys.modules)
+    """
+    places = [str(tmp_path), str(Path(tauflow.__file__).parents[1])]
+    own = {"PYTHONPATH": os.pathsep.join(places), plugins.VARIABLE: "plug_seen"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ended = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    assert ended.stdout.split()[-1:] == ["True"], ended.stderr
