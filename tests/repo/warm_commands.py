@@ -1,7 +1,8 @@
 """Run commands one after the other, each in a child that need not import what all of them import.
 
-A program: reads lines of words as JSON, ``["python", ...]`` or ``["tauflow", ...]``, and answers
-each with the exit status and what the command printed. tauflow itself is imported by every child.
+A program: reads lines of words as JSON, ``["python", ...]`` or ``["tauflow", ...]``, in front of
+which ``NAME=value`` may stand, and answers each with the exit status and what the command printed.
+tauflow itself is imported by every child.
 """
 
 import importlib
@@ -18,6 +19,9 @@ SHARED = ("torch", "numba", "pandas", "matplotlib.pyplot", "typer.testing", "ric
 
 def run(words: list[str]) -> None:
     """Run a command in this process as if it had been started by it."""
+    while "=" in words[0]:
+        name, _, value = words[0].partition("=")
+        os.environ[name], words = value, words[1:]
     program, *arguments = words
     if program == "tauflow":
         arguments = ["-m", "tauflow", *arguments]

@@ -1,7 +1,7 @@
 """Models on disk, weights from elsewhere, and models that leave Python."""
 
 from .c_files import to_c
-from .describe import describe, rebuild
+from .describe import CLASSES, describe, rebuild
 from .files import load, save
 from .from_ncps import from_ncps
 from .labels import Labels
@@ -11,6 +11,7 @@ from .program import program, program_step
 from .program_files import to_program
 
 __all__ = [
+    "CLASSES",
     "Labels",
     "describe",
     "from_ncps",

@@ -8,12 +8,14 @@ from torch import nn
 
 from tauflow.budget import spend
 from tauflow.cells import ACTIVATIONS
-from tauflow.cells.catalog import CELLS
-from tauflow.errors import ArgumentError, ModelFileError, OptionError
+from tauflow.cells.catalog import CELLS, MODELS
+from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.models import WHOLE_MODELS, SequenceModel
+from tauflow.plugins import VARIABLE
+from tauflow.recorded import RecordedMeta
 from tauflow.registry import Registry
 from tauflow.sequence import RNN, SEQUENCE_MODULES
-from tauflow.wirings import AbstractWiring, wiring_from_dict
+from tauflow.wirings import WIRINGS, AbstractWiring, wiring_from_dict
 
 _MODULES: list[type[nn.Module]] = [*CELLS, *SEQUENCE_MODULES, RNN, SequenceModel]
 _MODULES += (entry.model for entry in WHOLE_MODELS.values())
@@ -21,7 +23,14 @@ _MODULES += (entry.model for entry in WHOLE_MODELS.values())
 CLASSES: Registry[type[nn.Module]] = Registry(
     "class of modules", {module.__name__: module for module in _MODULES}
 )
-"""Every class that a description may name; nothing else is ever built from one."""
+"""Classes that a description may name, by the names it has for them.
+
+Beside tauflow's own it holds what was added by ``CLASSES.add(name, class)``. A class that stands in
+a catalog of models need not be added: a description names it ``module.Class``. Nothing else is ever
+built from a description.
+"""
+
+_SCRIPT = "__main__."
 
 
 def describe(module: nn.Module) -> dict[str, Any]:
@@ -32,23 +41,19 @@ def describe(module: nn.Module) -> dict[str, Any]:
 
     Returns:
         ``{"class": name, "options": {...}}``, where an option that is itself a module is described
-        alike, a wiring is ``{"wiring": wiring.to_dict()}``, and a tuple a list.
+        alike, a wiring is ``{"wiring": wiring.to_dict()}``, and a tuple a list. The name of a class
+        that is not tauflow's begins with its module.
 
     Raises:
-        ArgumentError: the module, or a part of it, is of a class that is not tauflow's, or one of
-            its options is a function or another object without a description.
+        ArgumentError: the module, a part of it or a wiring is of a class that is neither tauflow's
+            nor registered, or one of its options is a function or another object without a
+            description.
     """
-    name = type(module).__name__
-    if name not in CLASSES or CLASSES[name] is not type(module):
-        raise ArgumentError(
-            f"{name} is not a class of tauflow, so that a model file cannot say how to build it. "
-            "Save the state_dict() of your own modules with safetensors, or save the tauflow "
-            f"module inside. Known: {', '.join(sorted(CLASSES))}."
-        )
-    recorded: dict[str, Any] = module.options  # type: ignore[assignment]
+    kind = type(module)
+    recorded: Any = module.options if isinstance(kind, RecordedMeta) else {}
     return {
-        "class": name,
-        "options": {option: _described(name, option, v) for option, v in recorded.items()},
+        "class": _name_of(kind),
+        "options": {option: _described(kind.__name__, option, v) for option, v in recorded.items()},
     }
 
 
@@ -59,7 +64,7 @@ def rebuild(description: Mapping[str, Any]) -> Any:
 
     Raises:
         ModelFileError: the description has another form.
-        UnknownNameError: it names a class or a wiring that does not exist.
+        UnknownNameError: it names a class or a wiring that is not registered here.
         OptionError: it gives the class an option that it does not have, or lacks one.
     """
     match description:
@@ -71,7 +76,7 @@ def rebuild(description: Mapping[str, Any]) -> Any:
                 f"{description!r}. Pass what tauflow.export.describe returned."
             )
     options = {option: _rebuilt(value) for option, value in recorded.items()}
-    module = CLASSES[name]
+    module = _class_of(name)
     with torch.random.fork_rng(devices=[]):
         try:
             return module(**options)
@@ -82,13 +87,75 @@ def rebuild(description: Mapping[str, Any]) -> Any:
             ) from error
 
 
+def _name_of(kind: type[nn.Module]) -> str:
+    """Return the name that descriptions have for a class."""
+    for name, known in CLASSES.items():
+        if known is kind:
+            return name
+    own = _of_others()
+    name = _whole_name(kind)
+    if kind not in own:
+        raise ArgumentError(
+            f"{kind.__name__} is not a class of tauflow and not registered, so that a model file "
+            "cannot say how to build it. Register a cell with tauflow.cells.MODELS.add(name, "
+            f"ModelEntry(name, title, {kind.__name__})), a model of your own with "
+            "tauflow.models.WHOLE_MODELS. Save the state_dict() of other modules with safetensors, "
+            "or save the tauflow module inside."
+        )
+    if [_whole_name(other) for other in own].count(name) > 1:
+        raise ArgumentError(
+            f"two classes called {name} are registered, so that a model file cannot say which of "
+            "them to build. Give one of them another name."
+        )
+    return name
+
+
+def _class_of(name: str) -> type[nn.Module]:
+    """Return the class that descriptions have a name for."""
+    if name in CLASSES or "." not in name:
+        return CLASSES[name]
+    own = _of_others()
+    found = [kind for kind in own if _whole_name(kind) == name]
+    found = found or [kind for kind in own if _is_from_script(name, kind)]
+    if len(found) != 1:
+        module, _, bare = name.rpartition(".")
+        where = "the script that defined it" if name.startswith(_SCRIPT) else repr(module)
+        raise UnknownNameError(
+            f"{name!r} is a class of another package than tauflow, and "
+            f"{'none' if not found else 'more than one'} by that name is registered here. Import "
+            f"the module that adds it to a catalog of models ({where}, or one beside it), or name "
+            f"that module in {VARIABLE}. If the class was moved or renamed, tell its new place "
+            f"with tauflow.export.CLASSES.add({name!r}, {bare})."
+        )
+    return found[0]
+
+
+def _of_others() -> list[type[nn.Module]]:
+    """Return the classes in the catalogs of models that are not in :data:`CLASSES`, each once."""
+    cells = (entry.cell for entry in MODELS.values())
+    whole = (entry.model for entry in WHOLE_MODELS.values())
+    ours = set(CLASSES.values())
+    return [kind for kind in dict.fromkeys([*cells, *whole]) if kind not in ours]
+
+
+def _whole_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_from_script(name: str, kind: type) -> bool:
+    """Whether a class has a name but for its module, which is called otherwise as a script."""
+    if name.startswith(_SCRIPT):
+        return name == f"{_SCRIPT}{kind.__qualname__}"
+    return kind.__module__ == "__main__" and name.endswith(f".{kind.__qualname__}")
+
+
 def _described(owner: str, option: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
         return [_described(owner, option, item) for item in value]
     if isinstance(value, AbstractWiring):
-        return {"wiring": value.to_dict()}
+        return {"wiring": _described_wiring(owner, value)}
     if isinstance(value, nn.Module):
         return describe(value)
     names = [name for name, function in ACTIVATIONS.items() if function is value]
@@ -103,6 +170,18 @@ def _described(owner: str, option: str, value: Any) -> Any:
         f"{owner}: the option {option} is {value!r} ({type(value).__name__}), which a model file "
         f"cannot hold. {advice}, or save the state_dict() alone."
     )
+
+
+def _described_wiring(owner: str, wiring: AbstractWiring) -> dict[str, Any]:
+    name, kind = type(wiring).__name__, str(getattr(wiring, "kind", ""))
+    if kind not in WIRINGS or WIRINGS[kind] is not type(wiring):
+        other = f" (that is {WIRINGS[kind].__name__})" if kind in WIRINGS else ""
+        raise ArgumentError(
+            f"{owner}: the wiring {name} is not registered by its kind, {kind!r}{other}, so that a "
+            f"model file cannot say how to build it. Give {name} a kind of its own, and register "
+            f"it with tauflow.wirings.WIRINGS.add({name}.kind, {name})."
+        )
+    return wiring.to_dict()
 
 
 def _rebuilt(value: Any) -> Any:

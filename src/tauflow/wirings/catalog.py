@@ -28,7 +28,8 @@ def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
     """Build the wiring that :meth:`AbstractWiring.to_dict` described.
 
     Args:
-        description: ``"kind"`` and the arguments of that kind's constructor.
+        description: ``"kind"`` and the arguments of that kind's constructor. Lists become tuples,
+            as they were before a file held them, so that the wiring compares and hashes by value.
 
     Raises:
         UnknownNameError: the kind is not in :data:`WIRINGS`.
@@ -61,5 +62,9 @@ def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
         )
     if wrong := misfit(wiring.__init__, arguments):
         raise WiringError(f"wiring {wiring.kind!r}: {wrong}. Correct the description.")
-    built: AbstractWiring = wiring(**arguments)
+    built: AbstractWiring = wiring(**{name: _fixed(value) for name, value in arguments.items()})
     return built
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
