@@ -114,6 +114,20 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
         """
         return torch.ones_like(h)
 
+    @property
+    def has_unit_of_time(self) -> bool:
+        """Whether it matters in which unit gaps are measured."""
+        return True
+
+    @property
+    def time_constant(self) -> float | None:
+        """The time constant that the cell begins with, in the unit of gaps, if it has a single one.
+
+        By default its number ``tau``. Where there is none, gaps around 1 are expected.
+        """
+        tau = getattr(self, "tau", None)
+        return float(tau) if isinstance(tau, float | int) and tau > 0 else None
+
     def stable_gap(self) -> float:
         """Return the longest gap that fixed explicit steps follow without blowing up.
 

@@ -121,6 +121,11 @@ class CTRNNCell(AbstractPureCell):
         if self.s is not None:
             nn.init.ones_(self.s)
 
+    @property
+    def time_constant(self) -> float | None:
+        """That of the damping."""
+        return 1 / self.damping if self.damping else None
+
     def stable_gap(self) -> float:
         """Return what the damping allows; without any, phi bounds the rate of change."""
         if not self.damping or not self.uses_dt or self.clip is not None:

@@ -130,6 +130,11 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
         torch_uniform_(self.b, fan_in, generator)
 
     @property
+    def has_unit_of_time(self) -> bool:
+        """Not where gaps are told to the clock alone, whose share of a gap is a ratio of times."""
+        return self.append_dt or not self.timestamped
+
+    @property
     def state_parts(self) -> dict[str, int]:
         """The hidden state h, the memory m, and its clock, samples k or time t so far."""
         parts = {"h": self.hidden_size, "m": self.order}

@@ -3,6 +3,7 @@
 import math
 import statistics
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -49,25 +50,28 @@ def warn_of_unit(model: nn.Module, data: SequenceBatch, *, stacklevel: int) -> N
     """Warn if a model reads times, and those of the data are far from what it was made for.
 
     Of gaps, the median of those above 0 is looked at, of as many sequences as fit into memory at
-    ease. Time constants begin around 1, or around the ``tau`` that cells were built with. Models
+    ease. Time constants begin around 1, or around the ``time_constant`` that cells tell of. Models
     that say ``has_horizon`` should meet the last time near it.
     """
     _warn_of_horizon(model, data, stacklevel=stacklevel + 1)
-    if data.dt is None or not any(getattr(part, "uses_dt", False) for part in model.modules()):
+    parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
+    told = [part.has_unit_of_time for part in parts if hasattr(part, "has_unit_of_time")]
+    if data.dt is None or not parts or (told and not any(told)):
         return
     _, piece = next(data.pieces())
     assert piece.dt is not None
     gaps = piece.dt if piece.mask is None else piece.dt[piece.mask]
     gaps = gaps[gaps > 0]
     median = float(gaps.median()) if gaps.numel() else 1.0
-    constant = _time_constant(model)
+    constant = _time_constant(parts)
     if SHORT_GAP <= median / constant <= LONG_GAP:
         return
     warnings.warn(
         f"the median gap of the training data is {median:.4g}, and the time constants of this "
         f"model begin around {constant:.4g}, so that little may be learned. Divide dt by "
-        f"{median / constant:.4g}, of all parts; of tables time_unit='auto' makes the median 1. "
-        f"Or build a cell that has time constants with tau={median:.4g}.",
+        f"{median / constant:.4g}, of all parts"
+        + ("; of tables time_unit='auto' makes the median 1." if constant == 1 else ".")
+        + (f" Or build the cell with tau={median:.4g}." if _takes_tau(parts) else ""),
         TimeUnitWarning,
         stacklevel=stacklevel + 1,
     )
@@ -105,12 +109,14 @@ def latest_time(data: SequenceBatch) -> float:
     return latest
 
 
-def _time_constant(model: nn.Module) -> float:
-    """Return the median of the constants that parts which read gaps have as ``tau``, or else 1."""
-    parts = [part for part in model.modules() if getattr(part, "uses_dt", False)]
-    given = [getattr(part, "tau", None) for part in parts]
-    known = [tau for tau in given if isinstance(tau, float | int) and tau > 0]
-    return statistics.median(known or [1.0])
+def _time_constant(parts: Sequence[nn.Module]) -> float:
+    """Return the median of what parts that read gaps tell of their time constants, or else 1."""
+    told = [getattr(part, "time_constant", None) for part in parts]
+    return statistics.median([one for one in told if isinstance(one, float)] or [1.0])
+
+
+def _takes_tau(parts: Sequence[nn.Module]) -> bool:
+    return any("tau" in getattr(part, "options", {}) for part in parts)
 
 
 def longest_gap(data: SequenceBatch) -> tuple[float, int, int]:

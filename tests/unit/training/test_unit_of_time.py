@@ -44,8 +44,29 @@ def test_time_constants_may_be_given():
         trained(0.005, rnn=tauflow.GNODE, tau=0.01)
     with pytest.warns(TimeUnitWarning, match=r"is 5, .* begin around 0\.01, .* by 500") as told:
         trained(5.0, rnn=tauflow.GNODE, tau=0.01, solver="tsit5")
-    assert "with tau=5." in str(told[0].message)  # what to do, and no page that is not at hand
+    assert "the cell with tau=5." in str(
+        told[0].message
+    )  # what to do, and no page that is not at hand
     assert "docs/" not in str(told[0].message)
+
+
+def test_a_damping_is_a_time_constant_and_no_other_option_is_advised():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(0.005, rnn=tauflow.CTRNN, damping=100.0)
+        trained(1.0, rnn=tauflow.CTRNN, damping=0.0)
+    words = r"begin around 0\.01, .* by 200, of all parts\.$"
+    with pytest.warns(TimeUnitWarning, match=words):
+        trained(2.0, rnn=tauflow.CTRNN, damping=100.0, solver="tsit5")
+
+
+@pytest.mark.parametrize("gap", [1e-4, 1e4])
+def test_a_memory_whose_clock_reads_ratios_alone_has_no_unit(gap):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(gap, rnn=tauflow.HiPPO, timestamped=True)
+    with pytest.warns(TimeUnitWarning):
+        trained(gap, rnn=tauflow.HiPPO, timestamped=True, append_dt=True)
 
 
 def test_a_tau_of_what_reads_no_gaps_is_none():
