@@ -121,12 +121,16 @@ class SequenceBatch:
         counted = torch.arange(1, self.x.shape[1] + 1, device=self.x.device)
         return (self.valid * counted).amax(1)
 
-    def trimmed(self) -> "SequenceBatch":
+    def trimmed(self, *, labels: bool = False) -> "SequenceBatch":
         """Return the batch without the steps at its end that are padding in every sequence.
 
         What stays, at least one step, shares memory. Targets (B, O) of real numbers with O as long
         as the sequences may be one per step or one per sequence: without a ``y_mask``, which says
         that they are one per step, nothing is cut.
+
+        Args:
+            labels: whether integers (B, O) may be O labels of a sequence, with which it is as with
+                real numbers; else they are classes, one per step.
         """
         length = self.x.shape[1]
         if self.mask is None or not self.mask.numel():
@@ -134,7 +138,7 @@ class SequenceBatch:
         counts = self.mask.any(0)
         if self.y_mask is None:
             alike = self.y.ndim == 2 and self.y.shape[1] == length
-            if alike and (self.y.is_floating_point() or self.y.dtype is torch.bool):
+            if alike and (labels or self.y.is_floating_point() or self.y.dtype is torch.bool):
                 return self
         elif self.y_mask.shape[1] != length:
             return self
@@ -176,12 +180,20 @@ class SequenceBatch:
         *,
         non_blocking: bool = False,
     ) -> "SequenceBatch":
-        """Move every tensor to a device, and those of real numbers to a dtype."""
-        return self._map(
+        """Move every tensor to a device, and those of real numbers to a dtype.
+
+        Weights stay in single precision at least: in half, 257 would count as 256, or as infinity
+        what is above 65504.
+        """
+        moved = self._map(
             lambda value: value.to(
                 device, dtype if value.is_floating_point() else None, non_blocking=non_blocking
             )
         )
+        if dtype is None or self.weight is None or not self.weight.is_floating_point():
+            return moved
+        weight = self.weight.to(device, single_at_least(dtype), non_blocking=non_blocking)
+        return replace(moved, weight=weight)
 
     def pin_memory(self) -> "SequenceBatch":
         """Copy every tensor to page-locked memory, from where it goes faster to a GPU."""
@@ -206,14 +218,22 @@ class SequenceBatch:
             yield first, self[first : first + size]
 
     def mean_over_sequences(self, values: Tensor) -> Tensor:
-        """Return the mean of values, (..., B), over sequences, each counted by its ``weight``."""
+        """Return the mean of values, (..., B), over sequences, each counted by its ``weight``.
+
+        With weights, values in half precision have a mean in single.
+        """
         if self.weight is None:
             return values.mean(-1)
-        weight = self.weight.to(values.dtype)
+        weight = self.weight.to(single_at_least(values.dtype))
         return (values * weight).sum(-1) / weight.sum()
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "SequenceBatch":
         return SequenceBatch(**{name: change(value) for name, value in self.tensors().items()})
+
+
+def single_at_least(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which to count values of another: a half one is too coarse for it."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def collate(batches: Sequence[SequenceBatch]) -> SequenceBatch:

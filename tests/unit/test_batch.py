@@ -161,7 +161,7 @@ def test_trimming_keeps_steps_that_have_a_target():
 @pytest.mark.parametrize(
     ("y", "shape"),
     [
-        (torch.zeros(2, 6).long(), (2, 3)),  # classes, one per step
+        (torch.zeros(2, 6).int(), (2, 3)),  # classes, one per step
         (torch.zeros(2, 6).bool(), (2, 6)),
         (torch.zeros(2, 6), (2, 6)),  # real numbers: six per sequence, or one per step?
         (torch.zeros(2, 5), (2, 5)),
@@ -174,6 +174,15 @@ def test_trimming_cuts_targets_per_step_only(y, shape):
     cut = whole.trimmed()
     assert cut.y.shape == shape
     assert cut.x.shape[1] == (6 if shape == (2, 6) else 3)
+
+
+def test_integers_may_be_labels_of_a_sequence():
+    whole = padded([2, 3], y=torch.zeros(2, 6).long())
+    assert whole.trimmed(labels=True) is whole
+    marked = padded([2, 3], y=torch.zeros(2, 6).long(), y_mask=whole.mask)
+    assert marked.trimmed(labels=True).y.shape == (2, 3)
+    fewer = padded([2, 3], y=torch.zeros(2, 5).long()).trimmed(labels=True)
+    assert (fewer.x.shape, fewer.y.shape) == ((2, 3, 2), (2, 5))
 
 
 def test_trimming_is_nothing_where_there_is_nothing_to_cut():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -31,6 +32,9 @@ _SAME: dict[Any, str] = {
     nn.BCEWithLogitsLoss: "bce",
 }
 """PyTorch's functions and modules, with their default options, that have a name here."""
+
+_OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+"""Modules whose integer targets are classes, and whose means may leave out or weigh some."""
 
 
 def score_asked(role: str, given: AnyScore, known: Registry[Score]) -> Score:
@@ -85,7 +89,32 @@ def _of_callable(role: str, given: Callable[[Tensor, Tensor], Any]) -> Score:
         return value
 
     higher = getattr(given, "higher_is_better", None) is True  # as metrics of torchmetrics say
-    return Score(label, "any", whole=whole, higher_is_better=higher)
+    return Score(
+        label,
+        "any",
+        whole=whole,
+        higher_is_better=higher,
+        counts=_counts_of(given),
+        classes=isinstance(given, _OF_CLASSES),
+    )
+
+
+def _counts_of(given: Any) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return what each entry counts in the divisor of a mean that PyTorch takes, if not all 1."""
+    if not isinstance(given, _OF_CLASSES) or given.reduction != "mean":
+        return None
+    ignored = given.ignore_index
+
+    def counts(prediction: Tensor, y: Tensor) -> Tensor:
+        weight = given.weight
+        if weight is None:
+            weight = prediction.new_ones(prediction.shape[-1], dtype=torch.float32)
+        if y.is_floating_point():  # probabilities of all classes, whose divisor is their number
+            return weight.new_ones(len(y))
+        left_out = y == ignored
+        return weight[y.masked_fill(left_out, 0)].masked_fill(left_out, 0.0)
+
+    return counts
 
 
 def _label(given: Any) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tauflow.batch import single_at_least
 from tauflow.checks import values_readable
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
@@ -86,7 +87,8 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
                 f"{loss.name}: class weights are for targets that are classes, and some of these "
                 "are fractions. Round them, or leave the weights out."
             )
-        return prediction.new_tensor(weights)[classes_of]
+        dtype = single_at_least(prediction.dtype)  # in half precision, 257 would count as 256
+        return prediction.new_tensor(weights, dtype=dtype)[classes_of]
 
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
         return loss.entries(prediction, y).flatten() * weight(prediction, y)

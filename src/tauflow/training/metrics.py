@@ -240,13 +240,13 @@ def evaluate_all(
     """
     ranks = ranks or Ranks()
     tallies = [_Tally(metric) for metric in metrics]
-    trims = skips_padding(model)
+    trims, labels = skips_padding(model), any(metric.takes_labels for metric in metrics)
 
     def look() -> None:
         for start in range(ranks.rank * batch_size, len(data), ranks.world * batch_size):
             batch = data[start : start + batch_size]
             if trims:
-                batch = batch.trimmed()
+                batch = batch.trimmed(labels=labels)
             if device is not None:
                 batch = batch.to(device)
             with flushed_subnormals():

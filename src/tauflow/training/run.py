@@ -62,6 +62,7 @@ class Run:
         self.selection, self.ranks = selection, ranks
         self.moved_to, self.device = device, device or data.x.device
         self.trims = skips_padding(model)
+        self.takes_labels = loss.takes_labels
         self.loss = shared_loss(model, loss, ranks)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.packed = packed_parts(model)
@@ -106,41 +107,43 @@ class Run:
         self.model.train()
         if starts_stage(self.recipe, epoch):
             self.start_optimizer()
-        total, count = 0.0, 0
+        total = divisors = 0.0
         for number, rows in enumerate(self._rows(epoch), start=1):
             self.lr = self.schedule.prepare(epoch=epoch - 1, step=self.step)
-            self.batch_loss, entries = self._take_step(rows, number)
-            total += self.batch_loss * entries
-            count += entries
+            self.batch_loss, divisor = self._take_step(rows, number)
+            # A batch counts by what its loss was divided by, so that this is the mean of them all.
+            total += self.batch_loss * divisor
+            divisors += divisor
             after_step()
         self._check_finite_parameters()
-        return total / count
+        return total / divisors
 
     @flushed_subnormals()
-    def _take_step(self, rows: Tensor | slice, number: int) -> tuple[float, int]:
+    def _take_step(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
+        """Move the parameters; return the loss of the batch, and what that was divided by."""
         if self.recipe.accumulate == 1:
-            loss, value, entries = self._forward(rows, number)
+            loss, value, divisor = self._forward(rows, number)
             self.optimizer.zero_grad()
             if self.recipe.l2 > 0:
                 loss = loss + self.recipe.l2 * l2_penalty(self.model)
             loss.backward()
         else:
-            value, entries = self._accumulate(rows, number)
+            value, divisor = self._accumulate(rows, number)
         clip_gradients(self.parameters, self.recipe, self.packed)
         self.optimizer.step()
         self.step += 1
         self.schedule.after_step(self.step)
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
-        return value, entries
+        return value, divisor
 
     def _forward(
         self, rows: Tensor | slice, number: int, *, whole: bool = True
-    ) -> tuple[Tensor, float, int]:
+    ) -> tuple[Tensor, float, float]:
         batch, counts = self._share(rows)
         try:
             with self._precision():
-                loss, value, entries = loss_over_ranks(
+                loss, value, divisor = loss_over_ranks(
                     self.loss,
                     batch,
                     self.ranks,
@@ -154,36 +157,36 @@ class Run:
         if not math.isfinite(value):
             at = self._where(self.step + 1, self._batch_words(rows, number))
             raise NonFiniteError(f"the loss is {value} at {at}")
-        return loss, value, entries
+        return loss, value, divisor
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.recipe.autocast is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=getattr(torch, self.recipe.autocast))
 
-    def _accumulate(self, rows: Tensor | slice, number: int) -> tuple[float, int]:
+    def _accumulate(self, rows: Tensor | slice, number: int) -> tuple[float, float]:
         """Leave the gradient of a batch in the parameters, from parts that fit in memory.
 
         The loss of the batch is a mean over its entries: each part's counts by how many it has.
         """
-        total, count = 0.0, 0
+        total = divisors = 0.0
         for part in _split(rows, self.recipe.batch_size):
-            loss, value, entries = self._forward(part, number, whole=False)
-            if not count:
+            loss, value, divisor = self._forward(part, number, whole=False)
+            if not divisors:
                 self.optimizer.zero_grad()
-            (loss * entries).backward()
-            total, count = total + value * entries, count + entries
-        if not count:
+            (loss * divisor).backward()
+            total, divisors = total + value * divisor, divisors + divisor
+        if not divisors:
             raise DataError(
                 f"no entry of batch {number} is valid: y_mask, or mask, is false at every step of "
                 "its sequences. Leave out such sequences, or take larger batches."
             )
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.grad /= count
+                parameter.grad /= divisors
         if self.recipe.l2 > 0:
             (self.recipe.l2 * l2_penalty(self.model)).backward()
-        return total / count, count
+        return total / divisors, divisors
 
     def _share(self, rows: Tensor | slice) -> tuple[SequenceBatch, bool]:
         """Return this process's share of a batch, and whether it counts."""
@@ -195,7 +198,7 @@ class Run:
         if steps is not None:
             batch = beginning(batch, steps)
         if self.trims:
-            batch = batch.trimmed()
+            batch = batch.trimmed(labels=self.takes_labels)
         return batch if self.moved_to is None else batch.to(self.moved_to), counts
 
     def _rows(self, epoch: int) -> Iterator[Tensor | slice]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, single_at_least
 from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
@@ -31,7 +31,7 @@ class Score:
         higher_is_better: whether a larger score is a better one.
         mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
         counts: maps the same to what each entry counts in the divisor of the mean, (K,), for a
-            loss; by default 1.
+            loss; by default 1. Beside ``whole``, it says what that has divided by.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
             targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
@@ -39,6 +39,8 @@ class Score:
         both_classes: whether it means nothing where all targets are of one class, 0 or 1.
         weighs: whether ``whole`` takes what each entry counts, (N,), as a third argument; else data
             with weights of sequences are refused.
+        classes: of ``"any"``, whether targets that are integers are classes all the same: then such
+            targets (B, T) are one per step, and none are several labels of a sequence.
 
     Raises:
         ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
@@ -54,6 +56,7 @@ class Score:
     whole: Callable[..., Tensor] | None = None
     both_classes: bool = False
     weighs: bool = False
+    classes: bool = False
 
     def __post_init__(self) -> None:
         if (self.compare is None) == (self.whole is None):
@@ -77,6 +80,17 @@ class Score:
             DataError: no entry is valid.
             ShapeError: targets and predictions do not fit.
         """
+        return self.with_divisor(prediction, batch)[0]
+
+    def with_divisor(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor | int]:
+        """Return the score, as a call does, and what the sum over the entries was divided by.
+
+        The mean of the scores of several batches, each counted by its divisor, is the score of all
+        their entries together, if it is a mean over entries at all.
+
+        Returns:
+            A scalar, and the number of entries that count, or the sum of what each of them counts.
+        """
         self._refuse_weights(self.name, batch)
         weight = per_entry(prediction, batch)
         prediction, y = self.selected(prediction, batch)
@@ -86,22 +100,31 @@ class Score:
                 "step. Leave out such sequences, or take larger batches."
             )
         if self.whole is not None:
-            return self.of_all(*self.rows(prediction, y), weight)
+            prediction, y = self.rows(prediction, y)
+            value = self.of_all(prediction, y, weight)
+            return value, self._divisor(prediction, y, weight)
         if weight is not None or self.counts is not None:
-            return self._weighted_mean(prediction, y, weight)
+            entries = self.entries(prediction, y).flatten()
+            if weight is not None:
+                entries = entries * repeated(weight, entries.numel())
+            divisor = self._divisor(prediction, y, weight)
+            return entries.sum() / divisor, divisor
         if self.mean is not None:
-            return self.mean(prediction, y)
-        return self.entries(prediction, y).mean()
+            return self.mean(prediction, y), y.numel()
+        return self.entries(prediction, y).mean(), y.numel()
 
-    def _weighted_mean(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        entries = self.entries(prediction, y).flatten()
+    def _divisor(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor | int:
+        """Return the sum of what entries count; their number, if all count alike."""
         counts = None if self.counts is None else self.counts(prediction, y)
-        if weight is not None:
-            each = repeated(weight, entries.numel())
-            entries = entries * each
-            counts = each if counts is None else counts * each
-        assert counts is not None
-        return entries.sum() / counts.sum()
+        if weight is None:
+            return y.numel() if counts is None else counts.sum()
+        each = repeated(weight, y.numel())
+        return (each if counts is None else counts * each).sum()
+
+    @property
+    def takes_labels(self) -> bool:
+        """Whether integers (B, T) may be T labels of a sequence, and not a class per step."""
+        return self.target == "any" and not self.classes
 
     def entries(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Return one number per entry, given what :meth:`selected` returns.
@@ -133,13 +156,6 @@ class Score:
         if weight is None:
             return self.whole(prediction, y)
         return self.whole(prediction, y, repeated(weight, len(y)))
-
-    def count(self, batch: SequenceBatch, *, per_step: bool) -> int:
-        """Return how many targets of a batch count, with one prediction per step or sequence."""
-        valid = batch.mask if batch.y_mask is None else batch.y_mask
-        if valid is None or not per_step:
-            return batch.y.numel()
-        return int(valid.sum()) * (batch.y.numel() // valid.numel())
 
     def selected(self, prediction: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
         """Return predictions and targets of the valid entries; see :meth:`__call__`."""
@@ -258,10 +274,13 @@ def refuse_masked_targets(where: str, batch: SequenceBatch, first: int) -> None:
 
 
 def per_entry(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
-    """Return the weights of sequences for what :meth:`Score.selected` returns, (K,), if any."""
+    """Return the weights of sequences for what :meth:`Score.selected` returns, (K,), if any.
+
+    They are in the dtype of the predictions, but for half precision in single.
+    """
     if batch.weight is None:
         return None
-    own = batch.weight.to(prediction.dtype)
+    own = batch.weight.to(single_at_least(prediction.dtype))
     if prediction.ndim == 2:
         return own
     valid = batch.mask if batch.y_mask is None else batch.y_mask

@@ -27,8 +27,8 @@ class SharedLoss(nn.Module):
 
     def forward(
         self, batch: SequenceBatch, *, counts: bool, epoch: int, whole: bool
-    ) -> tuple[Tensor, int]:
-        """Return the loss of this process's share and the number of its entries.
+    ) -> tuple[Tensor, float]:
+        """Return the loss of this process's share and its divisor, 0 if it does not count.
 
         Args:
             batch: the share.
@@ -37,15 +37,15 @@ class SharedLoss(nn.Module):
             whole: whether it is all that a step is made from, and must have a target.
         """
         try:
-            loss, entries = training_loss(self.model, batch, self.score, epoch=epoch)
+            loss, divisor = training_loss(self.model, batch, self.score, epoch=epoch)
         except NothingToScoreError:
             if whole and not self.ranks.several:
                 raise
             counts = False  # no target in this share; there are some in another's, or all raise
         if counts:
-            return loss, entries
+            return loss, divisor
         zeros = [p.sum() * 0.0 for p in self.model.parameters() if p.requires_grad]
-        return torch.stack(zeros).sum(), 0
+        return torch.stack(zeros).sum(), 0.0
 
 
 def shared_loss(model: nn.Module, score: Score, ranks: Ranks) -> nn.Module:
@@ -66,11 +66,12 @@ def loss_over_ranks(
     counts: bool,
     epoch: int,
     whole: bool = True,
-) -> tuple[Tensor, float, int]:
-    """Return the loss to go back from, its value over all shares, and the number of entries.
+) -> tuple[Tensor, float, float]:
+    """Return the loss to go back from, its value over all shares, and the divisor of all.
 
     Gradients are averaged over processes, where the loss of the whole batch is a mean over entries:
-    each share's loss is scaled by the share of the entries that it has.
+    each share's loss is scaled by its share of the divisor, which is the number of entries, or what
+    they count together.
 
     Args:
         shared: from :func:`shared_loss`.
@@ -85,21 +86,21 @@ def loss_over_ranks(
         RankError: another process failed.
     """
     if not ranks.several:
-        loss, entries = shared(batch, counts=True, epoch=epoch, whole=whole)
-        return loss, loss.item(), entries
+        loss, divisor = shared(batch, counts=True, epoch=epoch, whole=whole)
+        return loss, loss.item(), divisor
     failure: Exception | None = None
     try:
         loss, own = shared(batch, counts=counts, epoch=epoch, whole=whole)
         numbers = (loss.item() * own, own, 0)
     except Exception as error:
-        failure, numbers = error, (0.0, 0, 1)
-    total, entries, failed = ranks.summed(*numbers, device=batch.x.device)
+        failure, numbers = error, (0.0, 0.0, 1)
+    total, divisor, failed = ranks.summed(*numbers, device=batch.x.device)
     if failure is not None:
         raise failure
     if failed:
         raise RankError("another process failed in this step, and this one ends with it.")
-    if not entries and whole:
+    if not divisor and whole:
         raise DataError("no entry of this batch is valid in any process's share.")
-    if not entries:
-        return loss, 0.0, 0
-    return loss * (own * ranks.world / entries), total / entries, int(entries)
+    if not divisor:
+        return loss, 0.0, 0.0
+    return loss * (own * ranks.world / divisor), total / divisor, divisor

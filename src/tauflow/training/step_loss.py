@@ -14,7 +14,7 @@ from .score import Score
 
 def training_loss(
     model: nn.Module, batch: SequenceBatch, score: Score, *, epoch: int
-) -> tuple[Tensor, int]:
+) -> tuple[Tensor, float]:
     """Return the loss of a batch, and the weight it has in the mean over an epoch.
 
     Args:
@@ -25,8 +25,9 @@ def training_loss(
         epoch: finished epochs.
 
     Returns:
-        A scalar, and the number of targets that predictions were compared with; of a model that
-        compared none, the number of sequences.
+        A scalar, and what the error of the predictions was divided by: the number of targets that
+        they were compared with, or the sum of what these count. Of a model that compared none, the
+        same of sequences.
 
     Raises:
         ArgumentError: the model's own loss is not a scalar tensor.
@@ -34,7 +35,8 @@ def training_loss(
     own = getattr(model, "training_loss", None)
     if not isinstance(own, MethodType):  # a part that happens to be called so is no such method
         prediction = _in_full(predict(model, batch))
-        return score(prediction, batch), score.count(batch, per_step=prediction.ndim == 3)
+        value, divisor = score.with_divisor(prediction, batch)
+        return value, float(divisor)
     compared = _Compared(score)
     loss = own(batch, compared, epoch=epoch)
     if not isinstance(loss, Tensor) or loss.ndim:
@@ -43,7 +45,9 @@ def training_loss(
             f"{type(model).__name__}.training_loss returned {got}, expected a scalar tensor. "
             "Return one number with a graph, such as the mean over the batch."
         )
-    return loss, compared.entries or len(batch)
+    if compared.divisor is not None:
+        return loss, float(compared.divisor)
+    return loss, float(len(batch) if batch.weight is None else batch.weight.sum())
 
 
 def _in_full(prediction: Tensor) -> Tensor:
@@ -54,12 +58,12 @@ def _in_full(prediction: Tensor) -> Tensor:
 
 
 class _Compared:
-    """A score that remembers with how many targets it last compared predictions."""
+    """A score that remembers what its last number was divided by."""
 
     def __init__(self, score: Score) -> None:
         self.score = score
-        self.entries = 0
+        self.divisor: Tensor | int | None = None
 
     def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
-        self.entries = self.score.count(batch, per_step=prediction.ndim == 3)
-        return self.score(_in_full(prediction), batch)
+        value, self.divisor = self.score.with_divisor(_in_full(prediction), batch)
+        return value

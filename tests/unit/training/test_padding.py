@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_training_task import TinyModel
 from torch import nn
+from torch.nn import functional as F
 
 from tauflow import LSTM, CfC, SequenceBatch, SequenceModel
 from tauflow.models import AbstractWholeModel, Transformer
@@ -124,3 +125,29 @@ def test_what_is_compiled_gets_one_length(part):
     seen = seen_lengths(model)
     evaluate(model, data(per_step=False), metric="mse", batch_size=2)
     assert set(seen) == {12}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_as_many_labels_of_a_sequence_as_there_are_steps_stay(dtype):
+    split = replace(data(per_step=False), y=torch.rand(len(LENGTHS), 12).gt(0.5).to(dtype))
+
+    def loss(prediction, y):
+        return F.binary_cross_entropy_with_logits(prediction, y.float())
+
+    model = SequenceModel(body("lstm", per_step=False), 12)
+    recipe = Recipe(epochs=1, batch_size=2, optimizer="sgd", lr=1e-12)
+    result = train(model, train=split, valid=split, loss=loss, recipe=recipe, progress=False)
+    expected = loss(model(split.x, dt=split.dt, mask=split.mask)[0], split.y).item()
+    assert result.history[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert result.valid == pytest.approx(expected, rel=1e-5)
+
+
+def test_classes_per_step_are_cut_for_a_loss_of_classes():
+    split = data(per_step=True)
+    split = replace(split, y=split.y[..., 0].gt(0).long())
+    model = SequenceModel(body("lstm", per_step=True), 2)
+    seen = seen_lengths(model)
+    recipe = Recipe(epochs=1, batch_size=2, select="last")
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+    train(model, train=split, loss=loss, recipe=recipe, progress=False)
+    assert max(seen) == 9

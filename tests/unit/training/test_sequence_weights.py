@@ -121,3 +121,44 @@ def test_other_steps_keep_the_weights_of_sequences():
     data = SequenceBatch(torch.zeros(4, 5, 1), torch.zeros(4, 5), weight=WEIGHTS.float())
     for steps in (2, 7):
         assert torch.equal(data.with_steps(steps).weight, WEIGHTS.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of_classes", [None, "weights", "entries"])
+def test_weights_are_not_rounded_with_predictions_of_half_precision(dtype, of_classes):
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randn(512, 3, generator=generator).to(dtype)
+    y = torch.randint(3, (512,), generator=generator)
+    weight = torch.tensor([1.0, 257.0, 1e5, 200.0]).repeat(128)
+    loss = LOSSES["cross_entropy"]
+    if of_classes:
+        loss = weighted(loss, (1.0, 257.0, 1e5), of_classes)
+    found, slopes = [], []
+    for prediction in (half.double(), half):
+        batch = SequenceBatch(torch.zeros(512, 1, 1), y, weight=weight.to(torch.float64))
+        prediction.requires_grad_()
+        value = loss(prediction, batch)
+        value.backward()
+        found.append(value.item())
+        slopes.append(prediction.grad.double())
+    # What is left is the rounding of the entries, each by itself.
+    assert found[1] == pytest.approx(found[0], rel=torch.finfo(dtype).eps)
+    scale = float(slopes[0].abs().max())
+    torch.testing.assert_close(
+        slopes[1], slopes[0], rtol=0.0, atol=4 * torch.finfo(dtype).eps * scale
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_metrics_of_half_precision_count_whole_weights(dtype):
+    x = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    y = torch.tensor([1, 1, 1, 0])
+    weight = torch.tensor([1.0, 257.0, 1e5, 1.0])
+    data = SequenceBatch(x, y[:, None], weight=weight).to(dtype=dtype)
+    assert torch.equal(data.weight, weight)
+    right = float(weight[[0, 2, 3]].sum() / weight.sum())
+    assert evaluate(Echo(), data, metric="accuracy") == pytest.approx(right, rel=1e-6)
+    values = torch.arange(8, dtype=dtype).view(2, 4)
+    expected = (values.double() * weight).sum(-1) / weight.double().sum()
+    found = data.mean_over_sequences(values)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0.0)
