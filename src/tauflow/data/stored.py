@@ -3,8 +3,8 @@
 A stored data set is a folder, as any program can read it that knows NumPy's format::
 
     task.json     the card; shape, dtype, size and SHA-256 of every array; a format version
-    train/x.npy   the arrays of the training part: x, y and whichever of dt, mask, observed and
-    train/y.npy   y_mask there are
+    train/x.npy   the arrays of the training part: x, y and whichever of dt, mask, observed, y_mask
+    train/y.npy   and weight there are
     valid/...     missing without a validation part
     test/...
 """
