@@ -12,6 +12,7 @@ from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import GAP_AHEAD, MEASURED
 from tauflow.experiments.run.baselines import as_before, share_without_season
 from tauflow.experiments.run.task import TaskRun
+from tauflow.export.files import PREDICTOR
 
 from .answered import Answered, answered
 from .document import Pairs
@@ -39,12 +40,12 @@ class Listing:
 
 
 def predict_command(run: TaskRun) -> str:
-    """Return the command that uses the model of a run on another table; nothing if there is none.
+    """Return the command that uses the model of a run on another table; nothing if none can.
 
     Of a forecast with any gaps, the next row is looked for as far ahead as rows are on average.
     """
     info = run.data.table
-    if info is None:
+    if info is None or not (run.directory / PREDICTOR).is_file():
         return ""
     words = ["tauflow", "predict", str(run.directory), "--csv", "new.csv", "--out", "answers.csv"]
     if GAP_AHEAD in info.inputs and not info.options.known:

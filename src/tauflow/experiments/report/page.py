@@ -206,7 +206,7 @@ def write_run_report(run: TaskRun) -> Path:
             *([predictions(samples, card)] if samples else []),
             run_curves(panel, record.metric),
         ],
-        notes=(*run.remarks, *card.notes) if run.data.table is not None else (),
+        notes=(*run.remarks, *(card.notes if run.data.table is not None else ())),
     )
     page = replace(page, tiles=[*page.tiles, *_memory(run)])
     if run.data.table is not None:

@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -18,10 +19,10 @@ from tauflow.data.table.options import TableOptions
 from tauflow.data.table.read import load_table, with_mask_inputs
 from tauflow.errors import ArgumentError, CheckpointError, DataError
 from tauflow.experiments.spec.experiment import Part
-from tauflow.export.files import PREDICTOR
+from tauflow.export.files import PREDICTOR, description_of
 from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
-from tauflow.models.specified import ModelSpec, spanning
+from tauflow.models.specified import ModelSpec, build_model, spanning
 from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.logs import log_to
@@ -45,7 +46,8 @@ class TaskRun:
     Args:
         record: what came out.
         baselines: names and test scores of trivial predictions.
-        directory: where checkpoints, log, record, report and predictor are.
+        directory: where checkpoints, log, record, report and predictor are; no predictor if a file
+            cannot hold the model, which ``remarks`` then say.
         remarks: what else to say of the result.
         data: what was trained on.
         model: the trained model.
@@ -128,6 +130,9 @@ def run_task(
     Of a CSV file, a model that is told which features are missing gets that from the batches; every
     other one gets an input more for each feature that has a missing value.
 
+    A model that :func:`tauflow.save` refuses is trained nevertheless, after a warning; the run then
+    leaves no predictor.
+
     Args:
         source: name of a data set of the catalog; the folder of one that
             :func:`tauflow.data.write_task` wrote, which is not read into memory; or a CSV file.
@@ -164,13 +169,15 @@ def run_task(
     if data.valid is None:
         recipe = replace(recipe, select="last")
     job = found.job(spec, recipe, seed)
+    ranks = Ranks.here()
+    if ranks.writes:
+        _warn_if_not_kept(build_model(job.model, card))  # another will be trained, from the seed
 
     def begin() -> Path:
         if resume:
             take_over_shorter(job, data, runs_dir)
         return choose_directory(job.directory(runs_dir), resume=resume)
 
-    ranks = Ranks.here()
     directory = ranks.first_only(begin)
     with _removed_unless_begun(directory, own=not resume and ranks.writes):
         logs = [log_to(k, directory, name=directory.name, config=job.config) for k in log]
@@ -183,11 +190,30 @@ def run_task(
             callbacks=[*callbacks, *logs],
         )
     trivial = baselines(found.compared, card.metric)
-    remarks = _in_own_units(record, data)
-    run = TaskRun(record, trivial, directory, remarks, data=data, model=trained)
-    if ranks.writes:
-        run.predictor.save(directory / PREDICTOR)
-    return run
+    run = TaskRun(record, trivial, directory, _in_own_units(record, data), data=data, model=trained)
+    lost = _keep(run) if ranks.writes else ()
+    return replace(run, remarks=(*run.remarks, *lost))
+
+
+def _warn_if_not_kept(model: nn.Module) -> None:
+    """Say before hours of training what would be said after them."""
+    try:
+        description_of(model)
+    except Exception as error:  # the constructors of others raise anything
+        warnings.warn(f"the trained model will not be kept in a file: {error}", stacklevel=3)
+
+
+def _keep(run: TaskRun) -> tuple[str, ...]:
+    """Write the predictor; return why there is none if the model is one that no file can hold."""
+    path = run.directory / PREDICTOR
+    try:
+        run.predictor.save(path)
+    except OSError:
+        raise  # what else there is could not be written either
+    except Exception as error:  # hours of training are not to be lost for it
+        path.unlink(missing_ok=True)  # of a run that this one went on with
+        return (f"There is no predictor, since a file cannot hold the model: {error}",)
+    return ()
 
 
 def read_source(
