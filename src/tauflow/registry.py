@@ -1,8 +1,8 @@
 """A named collection whose look-ups suggest the nearest name."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from tauflow.errors import ArgumentError, UnknownNameError
 from tauflow.plugins import load_plugins, told_of_plugins
@@ -42,14 +42,28 @@ class Registry(Mapping[str, V]):
     ) -> None:
         self.kind = kind
         self._entries: dict[str, V] = dict(entries or {})
+        self._checks: list[Callable[[str, V], None]] = []
         self._plugins = plugins
 
     def add(self, name: str, entry: V) -> V:
-        """Add an entry under a name that is not taken yet, and return the entry."""
+        """Add an entry under a name that is not taken yet, and return the entry.
+
+        Raises:
+            ArgumentError: the name is taken or no text, or the entry is none of this kind, as the
+                checks say that :meth:`hold_to` added.
+        """
+        if not isinstance(name, str):
+            raise ArgumentError(f"the name of a {self.kind} must be a str, got {name!r}.")
         if name in self._entries:
             raise ArgumentError(f"{self.kind} {name!r} is registered already; choose another name.")
+        for check in self._checks:
+            check(name, entry)
         self._entries[name] = entry
         return entry
+
+    def hold_to(self, check: Callable[[str, V], None]) -> None:
+        """Call ``check(name, entry)``, which raises what is wrong, before an entry is added."""
+        self._checks.append(check)
 
     def __getitem__(self, name: str) -> V:
         if name not in self:
@@ -77,3 +91,18 @@ class Registry(Mapping[str, V]):
     def _complete(self) -> None:
         if self._plugins:
             load_plugins()
+
+
+def entries_named(kind: type[Any]) -> Callable[[str, Any], None]:
+    """Return a check that entries are of a class, and are added under their own ``name``."""
+
+    def check(name: str, entry: Any) -> None:
+        if not isinstance(entry, kind):
+            raise ArgumentError(f"{name!r} must be a {kind.__name__}, got {entry!r}. Build one.")
+        if entry.name != name:
+            raise ArgumentError(
+                f"the {kind.__name__} added as {name!r} has the name {entry.name!r}. Give both the "
+                "same one."
+            )
+
+    return check

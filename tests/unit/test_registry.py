@@ -39,6 +39,22 @@ def test_a_name_is_given_once():
         registry.add("red", 5)
 
 
+def test_checks_refuse_an_entry_before_it_is_there():
+    registry = colours()
+
+    def even(name, entry):
+        if entry % 2:
+            raise ArgumentError(f"{name} is odd")
+
+    registry.hold_to(even)
+    assert registry.add("pink", 4) == 4
+    with pytest.raises(ArgumentError, match="cyan is odd"):
+        registry.add("cyan", 5)
+    with pytest.raises(ArgumentError, match="the name of a colour must be a str, got 7"):
+        registry.add(7, 6)
+    assert list(registry) == ["red", "green", "blue", "pink"]
+
+
 def test_a_missing_extra_says_how_to_install_it():
     assert require("json", extra="none").dumps([1]) == "[1]"
     with pytest.raises(MissingExtraError, match=r"no_such_module.*tauflow\[fast\]"):

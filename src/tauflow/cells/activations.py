@@ -38,6 +38,17 @@ ACTIVATIONS: Registry[Activation] = Registry(
 )
 
 
+def _is_callable(name: str, function: Activation) -> None:
+    if not callable(function):
+        raise ArgumentError(
+            f"activation {name!r} must be a function of a tensor, got {function!r}. Pass one, such "
+            "as torch.tanh."
+        )
+
+
+ACTIVATIONS.hold_to(_is_callable)
+
+
 def activation(name_or_function: str | Activation) -> Activation:
     """Return the activation of that name, or the function itself.
 

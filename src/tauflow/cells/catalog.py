@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tauflow.registry import Registry
+from tauflow.errors import ArgumentError
+from tauflow.registry import Registry, entries_named
 
 from .base import AbstractCell
 from .bidirectional_rnn import BidirectionalRNNCell
@@ -174,6 +175,18 @@ MODELS: Registry[ModelEntry] = Registry(
         )
     },
 )
+
+
+def _has_a_cell(name: str, entry: ModelEntry) -> None:
+    if not (isinstance(entry.cell, type) and issubclass(entry.cell, AbstractCell)):
+        raise ArgumentError(
+            f"model {name!r}: cell must be a class derived from AbstractCell, got {entry.cell!r}. "
+            "Pass the class itself; options of the entry go in by options={...}."
+        )
+
+
+MODELS.hold_to(entries_named(ModelEntry))
+MODELS.hold_to(_has_a_cell)
 
 CELLS: tuple[type[AbstractCell], ...] = tuple(
     dict.fromkeys(entry.cell for entry in MODELS.values())

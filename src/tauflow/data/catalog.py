@@ -50,7 +50,7 @@ def register(card: DatasetCard, loader: Loader) -> None:
         loader: called as ``loader(root, download=..., **options)``.
 
     Raises:
-        UnknownNameError: the name is taken.
+        ArgumentError: the name is taken.
     """
     DATASETS.add(card.name, card)
     _LOADERS.add(card.name, loader)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from tauflow.cells.catalog import MODELS, ModelEntry
-from tauflow.errors import OptionError
-from tauflow.registry import Registry, nearest
+from tauflow.errors import ArgumentError, OptionError
+from tauflow.registry import Registry, entries_named, nearest
 from tauflow.sequence import SequenceModule, build
 
 from .base import AbstractWholeModel
@@ -119,6 +119,21 @@ WHOLE_MODELS: Registry[WholeModelEntry] = Registry(
     },
 )
 """Every model that is more than a cell, by name."""
+
+
+def _apart_from(others: Mapping[str, ModelEntry] | Mapping[str, WholeModelEntry], kind: str) -> Any:
+    """Return a check that no model of the other catalog has the name."""
+
+    def check(name: str, _: ModelEntry | WholeModelEntry) -> None:
+        if name in others:
+            raise ArgumentError(f"{name!r} is the name of a {kind} already; choose another name.")
+
+    return check
+
+
+WHOLE_MODELS.hold_to(entries_named(WholeModelEntry))
+WHOLE_MODELS.hold_to(_apart_from(MODELS, "cell"))
+MODELS.hold_to(_apart_from(WHOLE_MODELS, "whole model"))
 
 
 @dataclass(frozen=True)

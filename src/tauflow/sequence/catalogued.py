@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.options import refuse_unknown_options
+from tauflow.errors import OptionError
 
 from .layers import SequenceModule, layer_options
 
@@ -69,6 +70,20 @@ class CatalogRNN(SequenceModule):
         )
 
 
+def refuse_layer_options(cell_class: type[AbstractCell]) -> None:
+    """Raise :class:`OptionError` if a cell has an option by the name of a layer's argument.
+
+    Where options of cell and layers are given together, the layers would take it in silence.
+    """
+    parameters = inspect.signature(cell_class.__init__).parameters
+    if both := [name for name in layer_options() if name in parameters]:
+        raise OptionError(
+            f"{cell_class.__name__} has an option {both[0]!r}, which is an argument of every "
+            f"sequence module. Call it otherwise, such as {f'cell_{both[0]}'!r}, or run the cell "
+            "by tauflow.RNN(cell)."
+        )
+
+
 _LAYER_ARGUMENTS = "\nArguments of the sequence module:\n    num_layers:" + (
     inspect.cleandoc(SequenceModule.__doc__ or "").partition("num_layers:")[2] + "\n"
 )
@@ -81,6 +96,7 @@ def _showing_options_of(cell_class: type[AbstractCell]) -> Callable[..., None]:
     def build(self: CatalogRNN, *args: Any, **options: Any) -> None:
         CatalogRNN.__init__(self, *args, **options)
 
+    refuse_layer_options(cell_class)
     cell = list(inspect.signature(cell_class.__init__).parameters.values())
     layer = [inspect.signature(CatalogRNN.__init__).parameters[name] for name in layer_options()]
     named = [p for p in cell if p.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tauflow.cells.catalog import CELLS, MODELS
+from tauflow.cells.catalog import CELLS, MODELS, ModelEntry
 from tauflow.errors import UnknownNameError
 
-from .catalogued import CatalogRNN
+from .catalogued import CatalogRNN, refuse_layer_options
 from .layers import RNN, SequenceModule, layer_options
 
 SEQUENCE_MODULES: tuple[type[CatalogRNN], ...] = tuple(
@@ -34,7 +34,8 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
 
     Raises:
         UnknownNameError: no model has that name; the nearest is suggested.
-        OptionError: the model has no such option.
+        OptionError: the model has no such option, or its cell has one by the name of an argument
+            of sequence modules.
     """
     try:
         entry = MODELS[name]
@@ -45,5 +46,13 @@ def build(name: str, input_size: int, hidden_size: Any, **options: Any) -> Seque
         ) from None
     if entry.cell in _MODULE_OF:
         return _MODULE_OF[entry.cell](input_size, hidden_size, **{**entry.options, **options})
+    refuse_layer_options(entry.cell)
     own = {key: options.pop(key) for key in layer_options() if key in options}
     return RNN(entry.build(input_size, hidden_size, **options), **own)
+
+
+def _can_be_told_apart(_: str, entry: ModelEntry) -> None:
+    refuse_layer_options(entry.cell)
+
+
+MODELS.hold_to(_can_be_told_apart)

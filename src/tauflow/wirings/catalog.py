@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from tauflow.errors import WiringError
+from tauflow.errors import ArgumentError, WiringError
 from tauflow.option_types import misfit, shown
 from tauflow.registry import Registry, nearest
 
@@ -22,6 +22,23 @@ WIRINGS: Registry[type[AbstractWiring]] = Registry(
     },
 )
 """Every wiring by its ``kind``."""
+
+
+def _is_a_kind(name: str, wiring: type[AbstractWiring]) -> None:
+    if not (isinstance(wiring, type) and issubclass(wiring, AbstractWiring)):
+        raise ArgumentError(
+            f"wiring {name!r} must be a class derived from AbstractWiring, got {wiring!r}. Pass "
+            "the class itself."
+        )
+    kind = getattr(wiring, "kind", None)
+    if kind != name:
+        raise ArgumentError(
+            f"the wiring added as {name!r} has the kind {kind!r}, by which it would be looked for. "
+            f"Add it by that, or write kind: ClassVar[str] = {name!r} in the class."
+        )
+
+
+WIRINGS.hold_to(_is_a_kind)
 
 
 def wiring_from_dict(description: Mapping[str, Any]) -> AbstractWiring:
