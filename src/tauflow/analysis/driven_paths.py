@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tauflow.checks import one_of, positive
 from tauflow.extras import require
-from tauflow.solvers import ADAPTIVE_METHODS, TABLEAUS, integrate, integrate_path
+from tauflow.solvers import ADAPTIVE_METHODS, TABLEAUS, SolverNames, integrate, integrate_path
 
 from .random_networks import InputSignal
 from .variable_step import PAIRS, FieldFor, SolverPath, solve_variable_step
@@ -16,7 +16,7 @@ from .variable_step import PAIRS, FieldFor, SolverPath, solve_variable_step
 IMPLICIT_METHODS: tuple[str, ...] = ("radau", "bdf", "lsoda")
 """Solvers of SciPy: two implicit ones, and one that changes between Adams and implicit formulas."""
 
-PATH_SOLVERS: tuple[str, ...] = (*PAIRS, *TABLEAUS, *ADAPTIVE_METHODS, *IMPLICIT_METHODS)
+PATH_SOLVERS = SolverNames(before=tuple(PAIRS), after=(*ADAPTIVE_METHODS, *IMPLICIT_METHODS))
 """Solvers of :class:`PathSettings`."""
 
 _POINTS_PER_SAMPLE = 4

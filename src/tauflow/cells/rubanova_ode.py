@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from tauflow.budget import repeated
 from tauflow.checks import at_least, one_of
-from tauflow.solvers import TABLEAUS, integrate
+from tauflow.solvers import TABLEAUS, SolverNames, integrate
 
 from .base import AbstractHoistedCell, Hoisted
 from .initialise import Generator
 from .missing import hide_missing
 
 _WEIGHT_STD = 0.1
+_SOLVERS = SolverNames()
 
 
 class RubanovaODERNNCell(AbstractHoistedCell):
@@ -73,7 +74,7 @@ class RubanovaODERNNCell(AbstractHoistedCell):
         self.ode_units = at_least(1, ode_units=ode_units)
         self.ode_layers = at_least(0, ode_layers=ode_layers)
         self.gru_units = at_least(1, gru_units=gru_units)
-        self.solver = one_of(TABLEAUS, solver=solver)
+        self.solver = one_of(_SOLVERS, solver=solver)
         self.substeps = at_least(1, substeps=substeps)
         D, N, G = input_size, hidden_size, gru_units
         widths = [N, *repeated(ode_units, ode_layers + 1), N]

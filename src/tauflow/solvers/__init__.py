@@ -3,6 +3,7 @@
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive, integrate_path, solver_statistics
 from .explicit import EULER, HEUN, MIDPOINT, RK4, TABLEAUS, ButcherTableau, integrate
 from .gap import FLOW_SOLVERS, GapSolver
+from .names import SolverNames
 from .semilinear import SOLVERS, integrate_semilinear
 from .torchode_steps import SolverStatistics
 
@@ -17,6 +18,7 @@ __all__ = [
     "TABLEAUS",
     "ButcherTableau",
     "GapSolver",
+    "SolverNames",
     "SolverStatistics",
     "integrate",
     "integrate_adaptive",

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tauflow.errors import ArgumentError
-from tauflow.registry import Registry
+from tauflow.registry import Registry, entries_named
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ TABLEAUS: Registry[ButcherTableau] = Registry(
     {table.name: table for table in (EULER, MIDPOINT, HEUN, RK4)},
     plugins=False,
 )
+"""Explicit methods by name. One of your own is added by ``TABLEAUS.add(table.name, table)``, under
+a name that no other solver has; cells with an option ``solver`` then take it."""
+TABLEAUS.hold_to(entries_named(ButcherTableau))
 
 
 def integrate(

@@ -11,9 +11,10 @@ from tauflow.checks import at_least, one_of, within
 
 from .adaptive import ADAPTIVE_METHODS, integrate_adaptive
 from .explicit import TABLEAUS, integrate
+from .names import SolverNames
 
-FLOW_SOLVERS: tuple[str, ...] = (*TABLEAUS, *ADAPTIVE_METHODS)
-"""Names of solvers for any flow: those with fixed steps first."""
+FLOW_SOLVERS = SolverNames(after=ADAPTIVE_METHODS)
+"""Names of solvers for any flow: those with fixed steps first, added later or not."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .explicit import TABLEAUS, integrate
+from .names import SolverNames
 
-SOLVERS: tuple[str, ...] = ("fused", "exponential", *TABLEAUS)
-"""Names accepted by :func:`integrate_semilinear`."""
+SOLVERS = SolverNames(before=("fused", "exponential"))
+"""Names accepted by :func:`integrate_semilinear`, of tables that are added later too."""
 
 
 def integrate_semilinear(

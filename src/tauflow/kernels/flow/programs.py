@@ -59,6 +59,17 @@ def _why_not(solver: str, phi: Activation) -> str | None:
     return None
 
 
+def _why_no_row(solver: str) -> str | None:
+    """Return why a table is not in the form that the Triton kernel takes."""
+    table = TABLEAUS[solver]
+    if len(table.b) > 4 or any(weight for row in table.a for weight in row[:-1]):
+        return (
+            "the triton kernel takes tables of up to four stages, each of which reads the one "
+            f"before it only, unlike solver {solver!r}"
+        )
+    return None
+
+
 def ct_rnn_limits(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of a :class:`CTRNNCell`."""
     assert isinstance(call.cell, CTRNNCell)
@@ -91,7 +102,7 @@ def triton_flow_limits(call: KernelCall) -> str | None:
     assert isinstance(cell, CTRNNCell)
     if cell.clip is not None:
         return "the triton kernel does not clip the state between solver steps"
-    reason = TRITON.why_not(call) or _why_not(cell.solver, cell.phi)
+    reason = TRITON.why_not(call) or _why_not(cell.solver, cell.phi) or _why_no_row(cell.solver)
     return reason or why_not_persistent(
         call.x.device, multiplied_as(call), 0, 1, cell.hidden_size, 0
     )
