@@ -79,11 +79,27 @@ def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
     return start
 
 
-def step_error(cell: "AbstractCell", before: Tensor, after: object) -> TauflowError:
-    """Build the error of a step that returned no state like the one that it took."""
+def next_state(cell: "AbstractCell", before: Tensor, after: Tensor) -> Tensor:
+    """Return the state after a step, if it is one like that before.
+
+    Args:
+        cell: whose step it was.
+        before: the state that the step took, (B, S).
+        after: what it returned.
+
+    Raises:
+        ArgumentError, ShapeError, DtypeError: it is no such state.
+    """
+    if isinstance(after, Tensor) and after.shape == before.shape:
+        if after.dtype is before.dtype or torch.is_autocast_enabled(before.device.type):
+            return after
+        raise DtypeError(
+            f"{type(cell).__name__}.step: the new state has dtype {after.dtype}, but the old one "
+            f"has {before.dtype}. Return it as state.to(h.dtype)."
+        )
     where = f"{type(cell).__name__}.step"
     advice = "A step returns a state like the one that it takes."
-    return _misfit(where, "the new state", after, str(tuple(before.shape)), advice)
+    raise _misfit(where, "the new state", after, str(tuple(before.shape)), advice)
 
 
 def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:

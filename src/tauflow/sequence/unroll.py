@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import read_out, step_error
+from tauflow.cells.contract import next_state, read_out
 from tauflow.cells.split import split_step
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, pick
@@ -90,9 +90,7 @@ def reference_loop(
     # unbind, for the gradient of an index would be a full-sized tensor for every step
     columns = [part.unbind(1) for part in parts]
     for step in range(call.x.shape[1]):
-        after = advance(h, *(column[step] for column in columns))
-        if not isinstance(after, Tensor) or after.shape != h.shape:
-            raise step_error(call.cell, h, after)
+        after = next_state(call.cell, h, advance(h, *(column[step] for column in columns)))
         h = after if call.mask is None else torch.where(call.mask[:, step, None], after, h)
         states.append(h)
     if changes != _changes(call):

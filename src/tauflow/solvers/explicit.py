@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from tauflow.checks import positive
 from tauflow.errors import ArgumentError
 from tauflow.registry import Registry, entries_named
 
@@ -37,6 +38,7 @@ class ButcherTableau:
             raise ArgumentError(
                 f"{self.name}: row i of a must hold i weights, one row per entry of b."
             )
+        positive(interval=self.interval)
         if not math.isclose(sum(self.b), 1.0, abs_tol=1e-12):
             raise ArgumentError(f"{self.name}: b sums to {sum(self.b)}, expected 1.")
 

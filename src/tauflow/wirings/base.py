@@ -73,6 +73,18 @@ class Synapses:
 class AbstractWiring(ABC):
     """An immutable description of a network's synapses, compared and hashed by value.
 
+    For example, neurons in a ring, each of which hears the one before it and all inputs::
+
+        @dataclass(frozen=True)
+        class Ring(AbstractWiring):
+            kind: ClassVar[str] = "ring"
+            units: int
+            output_size: int = 1
+
+            def build(self, input_size: int) -> Synapses:
+                recurrent = torch.eye(self.units).roll(1, dims=1).to(torch.int8)
+                return Synapses(recurrent, torch.ones(input_size, self.units).to(torch.int8))
+
     A subclass is a frozen dataclass whose compared fields are its constructor's arguments; it draws
     its synapses in :meth:`build`. The output of the network is read from the first ``output_size``
     neurons. Where fields are checked or computed, it writes an ``__init__`` that calls

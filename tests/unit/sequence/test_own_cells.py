@@ -69,6 +69,7 @@ STEPS = {
     "one row": (lambda self, x, h, dt: h[:1], ShapeError, r"shape \(1, 4\), expected \(2, 4\)"),
     "tuple": (lambda self, x, h, dt: (h, h), ArgumentError, "returned a tuple, expected a tensor"),
     "none": (lambda self, x, h, dt: None, ArgumentError, "returned None, expected a tensor"),
+    "double": (lambda self, x, h, dt: h.double(), DtypeError, "float64, but the old one.*float32"),
 }
 
 

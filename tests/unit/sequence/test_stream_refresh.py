@@ -91,7 +91,7 @@ def test_another_part_of_the_model_is_noticed_and_taken(replace, begun):
     if begun:
         stream.step(X[:, 0])
     replace(whole)
-    with pytest.raises(StreamError, match=r"parameter or part of the module has changed.*refresh"):
+    with pytest.raises(StreamError, match=r"part or hook of the module has changed.*refresh"):
         stream.step(X[:, 0])
     state = stream.state if begun else None
     stream.refresh()

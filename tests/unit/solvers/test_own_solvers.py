@@ -99,5 +99,7 @@ def test_what_is_no_new_table_is_refused(kutta3):
         TABLEAUS.add("third", KUTTA3)
     with pytest.raises(ArgumentError, match="'euler2' must be a ButcherTableau, got 'euler'"):
         TABLEAUS.add("euler2", "euler")
+    with pytest.raises(ArgumentError, match="interval must be a number above 0, got -2"):
+        ButcherTableau("backward", 1, ((),), (1.0,), -2.0, "a test")
     with pytest.raises(UnknownNameError, match="Did you mean 'kutta3'"):
         tauflow.LTC(3, 4, solver="kuta3")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.contract import read_out, step_error
+from tauflow.cells.contract import next_state, read_out
 from tauflow.cells.ltc import LTCCell
 from tauflow.kernels.catalog import may_serve, pick
 from tauflow.kernels.cpu.binding import find_blas, loops_of
@@ -63,10 +63,8 @@ class CellEngine:
         seen = (torch.from_numpy(features) for features in observed)
         own = torch.from_numpy(x.copy())  # which the state may be a part of
         after = self._cell.step(own, self.state, gaps, *seen)
-        if not isinstance(after, Tensor) or after.shape != self.state.shape:
-            raise step_error(self._cell, self.state, after)
-        self.state = after
-        return read_out(self._cell, after).numpy()
+        self.state = next_state(self._cell, self.state, after)
+        return read_out(self._cell, self.state).numpy()
 
 
 class LTCEngine:
