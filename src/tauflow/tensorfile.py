@@ -12,10 +12,10 @@ import os
 import secrets
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import safetensors.torch
@@ -137,19 +137,63 @@ def encode(
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that, whenever the process dies, ``path`` holds all of the old or the new."""
+    write_together({path: data})
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: what fails, as on a full disk, leaves the old ones.
+
+    All are whole and on disk before the first of them gets its name. They then get their names in
+    order, each in one step; only a process that dies in between leaves some of the old.
+    """
+    with ExitStack() as stack:
+        partials = {}
+        for path, data in contents.items():
+            partials[path] = stack.enter_context(_partial_of(path))
+            with _on_disk(path, partials[path]) as file:
+                file.write(data)
+        _name(partials)
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears as ``path``, whole and on disk, when the block is through.
+
+    The block must not close it. Where it raises, ``path`` stays what it was.
+    """
+    with _partial_of(path) as partial:
+        with _on_disk(path, partial) as file:
+            yield file
+        _name({path: partial})
+
+
+@contextmanager
+def _partial_of(path: Path) -> Iterator[Path]:
+    """Return where a file may be written before it gets its name; nothing is left there."""
     # A name of its own for each writer: two that save to one path must not mix their bytes.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    with naming(path):
-        try:
-            with partial.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+    try:
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _on_disk(path: Path, partial: Path) -> Iterator[BinaryIO]:
+    """Open a new file that is on disk when the block is through; errors name ``path``."""
+    with naming(path), partial.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _name(partials: Mapping[Path, Path]) -> None:
+    """Give files that are on disk their names."""
+    for path, partial in partials.items():
+        with naming(path):
             os.replace(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-    sync_folder(path.parent)
+    for folder in {path.parent for path in partials}:
+        sync_folder(folder)
 
 
 @contextmanager

@@ -1,12 +1,7 @@
 """Models as plain C for one sample at a time, compiled from their step's graph."""
 
 import json
-import math
-import os
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from os import PathLike
@@ -16,16 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tauflow.errors import ArgumentError, DataNotFoundError, ExportError
+from tauflow.errors import ArgumentError, ExportError
 from tauflow.extras import require
-from tauflow.tensorfile import write_atomically
+from tauflow.tensorfile import write_together
 
 from . import c_templates as templates
+from .c_check import CHECKED, compiled_parity, compiler_found
 from .facts import description_at, facts_of, refuse_other_description
+from .folders import check_place, made_folder
 from .labels import Labels, names_of
 from .onnx_files import OPSET, Written, axes_of, made
 from .onnx_graph import onnx_graph, onnx_runner, require_all
-from .parity import TOLERANCES, Parity, by_model, check_parity, random_inputs
+from .parity import TOLERANCES, by_model, check_parity, random_inputs
 from .program import ExportedStep, Model, export_step
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
@@ -44,7 +41,6 @@ _TAKEN = {
 _TAKEN |= {"auto", "break", "case", "char", "const", "continue", "default", "do", "else", "enum"}
 _TAKEN |= {"float", "for", "goto", "if", "int", "long", "short", "static", "struct", "switch"}
 _TAKEN |= {"typedef", "union", "unsigned", "void", "volatile", "while", "test", "clean"}
-_CHECKED = 1000
 _ROUNDINGS, _LOOSEST = 2.0, 1e-3
 
 
@@ -67,8 +63,9 @@ def to_c(
     irregular samples, and ``NAME.json``. Cells with a wiring evaluate the synapses that exist and
     no others; the sub-steps of a solver are unrolled.
 
-    Where a C compiler is found (``$CC``, cc, gcc or clang), the code is compiled and run on the
-    test vector before the folder is written; else the graph it comes from is run by ONNX Runtime.
+    Where a C compiler is found (``$CC``, with its options, or else cc, gcc or clang), the code is
+    compiled and run on the test vector before the folder is written; else the graph it comes from
+    is run by ONNX Runtime. The files are replaced together.
 
     Args:
         model: a model in one direction, in single precision.
@@ -87,14 +84,14 @@ def to_c(
         MissingExtraError: emx-onnx-cgen, onnx or another library of the extra ``c`` is missing.
         ExportError: the model cannot be such code, and why, or differs more, or ``NAME.json`` is
             there and describes something else, or another of the files is and tauflow wrote none of
-            the folder; nothing is written.
+            the folder, or ``$CC`` is no compiler that is here; nothing is written.
         ArgumentError: an argument makes no sense for this model.
         DataNotFoundError: the folder cannot be made.
     """
     require_all("c")
+    compiler = compiler_found()
     folder = Path(folder)
-    if not folder.parent.is_dir() or folder.is_file():
-        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
+    check_place(folder)
     if not _NAME.fullmatch(name) or name in _TAKEN:
         raise ArgumentError(
             f"name must be an identifier of C with at most 40 letters, digits and underscores, got "
@@ -124,13 +121,12 @@ def to_c(
         tolerance = max(TOLERANCES[y.dtype], min(_ROUNDINGS * rounding, _LOOSEST))
     files = c_sources(step, graph, facts, name=name, labels=labels, tolerance=tolerance)
     files["test_vector.csv"] = _test_vector(given, y)
-    if (compiler := compiler_found()) is not None:
-        parity = _compiled_parity(files, name, compiler, tolerance, rounding)
+    if compiler is not None:
+        parity = compiled_parity(files, name, compiler, tolerance=tolerance, rounding=rounding)
     facts["parity"] = parity.worst
     files[f"{name}.json"] = json.dumps(facts, indent=2) + "\n"
-    folder.mkdir(exist_ok=True)
-    for file, text in files.items():
-        write_atomically(folder / file, text.encode())
+    with made_folder(folder):
+        write_together({folder / file: text.encode() for file, text in files.items()})
     return Written(folder / f"{name}.c", folder / f"{name}.json", parity)
 
 
@@ -228,15 +224,17 @@ def generated(graph: Any, name: str) -> str:
 
 def _checked(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:
     """Return irregular samples by name, and what the model says to them, (1, T, O)."""
-    given = random_inputs(step, (1, _CHECKED), seed=1)
+    given = random_inputs(step, (1, CHECKED), seed=1)
     return given, _outputs(step, given)
 
 
 def _outputs(step: ExportedStep, given: dict[str, Tensor], *, wide: bool = False) -> Tensor:
     body = step.body
     was, body.return_sequences = body.return_sequences, True
-    y, _ = by_model(step, given, wide=wide)
-    body.return_sequences = was
+    try:
+        y, _ = by_model(step, given, wide=wide)
+    finally:
+        body.return_sequences = was
     return y
 
 
@@ -255,45 +253,9 @@ def _test_vector(given: dict[str, Tensor], y: Tensor) -> str:
     return "".join(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows.tolist())
 
 
-def compiler_found() -> str | None:
-    """Return the path of a C compiler, or ``None``."""
-    named = [os.environ["CC"]] if "CC" in os.environ else ["cc", "gcc", "clang"]
-    return next((path for path in map(shutil.which, named) if path is not None), None)
-
-
 def plain(text: str) -> str:
     """Return a text as it may stand in a comment of C: signs that could end one are left out."""
     return _PLAIN.sub("?", text)[:80]
-
-
-def _compiled_parity(
-    files: Mapping[str, str], name: str, compiler: str, tolerance: float, rounding: float
-) -> Parity:
-    with tempfile.TemporaryDirectory() as place:
-        for file, text in files.items():
-            (Path(place) / file).write_text(text, encoding="utf-8")
-        program = Path(place) / "checked"
-        command = [compiler, "-std=c99", "-O1", "-o", str(program), "main.c", f"{name}.c", "-lm"]
-        built = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-        if built.returncode:
-            raise ExportError(f"{compiler} does not compile the code: {built.stderr[:500]}")
-        with (Path(place) / "test_vector.csv").open() as vector:
-            ran = subprocess.run(
-                [program, "--check"], stdin=vector, capture_output=True, text=True, check=False
-            )
-    found = re.search(r"largest difference (\S+)", ran.stdout)
-    worst = float(found[1]) if found else math.nan
-    if ran.returncode or not worst <= tolerance:
-        message = f"the compiled code differs from the model by {worst:.1e}, more than "
-        message += f"{tolerance:.2g}. {ran.stderr.strip()}"
-        if not rounding <= tolerance:
-            message += (
-                f"Single precision takes the model itself {rounding:.1e} from double precision on "
-                "the same samples: its flow is unstable there, or it hardly forgets. A larger "
-                "tolerance lets it pass."
-            )
-        raise ExportError(message)
-    return Parity(worst, tolerance, 1, _CHECKED)
 
 
 def _start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:

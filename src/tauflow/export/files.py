@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
-from tauflow.tensorfile import read_tensor_file, write_tensor_file
+from tauflow.tensorfile import encode, read_tensor_file, write_atomically
 
 from .describe import describe, rebuild
 from .room import room_of
@@ -48,7 +48,16 @@ def save(module: nn.Module, path: _Path) -> None:
         raise DataNotFoundError(
             f"cannot save {path.name}: there is no folder {path.parent}. Create it first."
         )
-    write_tensor_file(path, KIND, tensors_of(module), description_of(module))
+    write_atomically(path, encoded(module))
+
+
+def encoded(module: nn.Module) -> bytes:
+    """Return the bytes of a model file.
+
+    Raises:
+        ArgumentError: see :func:`save`.
+    """
+    return encode(KIND, tensors_of(module), description_of(module))
 
 
 def description_of(module: nn.Module) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError, DataNotFoundError
-from tauflow.tensorfile import write_atomically
+from tauflow.tensorfile import write_together
 
 from .facts import facts_of, refuse_other_description
 from .labels import Labels
@@ -201,15 +201,10 @@ def writable(path: str | PathLike[str]) -> Path:
 
 
 def write_with_facts(path: Path, data: bytes, facts: Mapping[str, Any], parity: Parity) -> Written:
-    """Write a file and the description beside it; where that fails, neither is left."""
+    """Write a file and the description beside it; where that fails, both stay what they were."""
     beside = path.with_suffix(".json")
     whole = {**facts, "file": path.name, "sha256": hashlib.sha256(data).hexdigest()}
-    write_atomically(path, data)
-    try:
-        write_atomically(beside, (json.dumps(whole, indent=2) + "\n").encode())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    write_together({path: data, beside: (json.dumps(whole, indent=2) + "\n").encode()})
     return Written(path, beside, parity)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tauflow.errors import ExportError
+from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import first_sample
 
 from .program import Exported, ExportedStep
@@ -150,6 +151,9 @@ def by_model(exported: Exported, given: Given, *, wide: bool = False) -> tuple[T
     model, dtype, scaling = exported.model, exported.like.dtype, exported.scaling
     if wide:
         model, dtype = copy.deepcopy(model).double(), torch.float64
+        for part in model.modules():
+            if isinstance(part, SequenceModule):  # a kernel may know single alone
+                part.backend = "reference"
         given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     x = given["x"] if scaling is None else scaling.read_exactly(given["x"]).to(dtype)
     names = {"dt": given.get("dt", exported.gap), **_marks(given)}

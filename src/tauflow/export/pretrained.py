@@ -12,10 +12,11 @@ from tauflow.data.card import DatasetCard
 from tauflow.errors import DataNotFoundError, ModelFileError
 from tauflow.extras import require
 from tauflow.plain_json import read_json
-from tauflow.tensorfile import write_atomically
+from tauflow.tensorfile import write_together
 
 from .describe import describe
-from .files import load, save
+from .files import encoded, load
+from .folders import check_place, made_folder
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 FORMAT_VERSION = 1
@@ -33,7 +34,7 @@ def save_pretrained(
 
     Args:
         module: a cell, a sequence module or a model of :mod:`tauflow.models`.
-        folder: made if its parent exists; the three files in it are replaced.
+        folder: made if its parent exists; the three files in it are replaced, all or none.
         data: card of what the model was trained on, for the model card.
 
     Raises:
@@ -41,14 +42,15 @@ def save_pretrained(
         DataNotFoundError: the folder cannot be made.
     """
     folder = Path(folder)
-    if not folder.parent.is_dir() or folder.is_file():
-        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
-    description = describe(module)
-    folder.mkdir(exist_ok=True)
-    save(module, folder / WEIGHTS)
-    config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **description}
-    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
-    write_atomically(folder / CARD, model_card(module, data).encode())
+    check_place(folder)
+    config = {"model_type": "tauflow", "format_version": FORMAT_VERSION, **describe(module)}
+    contents = {
+        folder / WEIGHTS: encoded(module),
+        folder / CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
+        folder / CARD: model_card(module, data).encode(),
+    }
+    with made_folder(folder):
+        write_together(contents)
     return folder
 
 

@@ -2,18 +2,15 @@
 
 import gzip
 import io
-import os
-import secrets
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from tauflow.data.table.files import PARQUET
 from tauflow.errors import ArgumentError
 from tauflow.extras import require
-from tauflow.tensorfile import PARTIAL, naming
+from tauflow.tensorfile import appearing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,14 +39,20 @@ def write_answers(frames: Iterable["DataFrame"], path: Path) -> int:
     if path == STANDARD_OUTPUT:
         return _as_csv(frames, sys.stdout)
     check_writable(path)
-    with _appearing(path) as file:
+    with appearing(path) as file:
         if path.suffix.lower() in PARQUET:
             return _as_parquet(frames, file, path)
-        plain = file
         if path.suffix.lower() == ".gz":  # without a name and time, equal answers are equal files
-            plain = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-        with io.TextIOWrapper(plain, encoding="utf-8", newline="") as text:
-            return _as_csv(frames, text)
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                return _as_utf8(frames, packed)
+        return _as_utf8(frames, file)
+
+
+def _as_utf8(frames: Iterable["DataFrame"], file: IO[bytes] | gzip.GzipFile) -> int:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    rows = _as_csv(frames, text)
+    text.detach()  # after writing what it holds, and without closing the file
+    return rows
 
 
 def _as_csv(frames: Iterable["DataFrame"], file: IO[str]) -> int:
@@ -71,16 +74,3 @@ def _as_parquet(frames: Iterable["DataFrame"], file: IO[bytes], path: Path) -> i
             f"{path.with_suffix('.csv').name}."
         ) from error
     return len(whole)
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Any]:
-    """Open a file that appears under its name when it is complete."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    with naming(path):
-        try:
-            with partial.open("xb") as file:
-                yield file
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)

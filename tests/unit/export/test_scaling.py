@@ -11,7 +11,7 @@ import torch
 import tauflow
 from tauflow.errors import ExportError
 from tauflow.export import Labels, to_c, to_onnx, to_program
-from tauflow.export.c_files import compiler_found
+from tauflow.export.c_check import compiler_found
 from tauflow.export.parity import check_parity
 from tauflow.export.program import ExportedStep, export_step
 from tauflow.models import SequenceModel
@@ -73,7 +73,7 @@ def test_a_mean_far_from_zero_keeps_its_digits_in_c(tmp_path):
     whole, x = model(), samples()
     labels = Labels(x_mean=FAR.x_mean, x_scale=FAR.x_scale)
     to_c(whole, tmp_path / "c", gap=1.0, labels=labels, scaled=True)
-    command = [compiler_found(), "-std=c99", "-O2", "main.c", "model.c", "-o", "built", "-lm"]
+    command = [*compiler_found(), "-std=c99", "-O2", "main.c", "model.c", "-o", "built", "-lm"]
     subprocess.run(command, cwd=tmp_path / "c", check=True)
     lines = "".join(f"{north:.9g},{speed:.9g}\n" for north, speed in x.tolist())
     program = tmp_path / "c" / "built"

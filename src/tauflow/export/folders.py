@@ -1,0 +1,27 @@
+"""Folders that several files of one model are written to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tauflow.errors import DataNotFoundError
+
+
+def check_place(folder: Path) -> None:
+    """Raise :class:`DataNotFoundError` unless there is a folder, or one can be made."""
+    if not folder.parent.is_dir() or folder.is_file():
+        raise DataNotFoundError(f"cannot write to the folder {folder}: there is no place for it.")
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder for what the block writes; one that was not there is gone if that fails."""
+    new = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with suppress(OSError):  # where another process has put something
+                folder.rmdir()
+        raise

@@ -1,0 +1,67 @@
+"""Files appear whole, and those that belong together appear together or not at all."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from tauflow.tensorfile import appearing, write_together
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """Return what is put on disk and named, in order; ``disk.full`` files further on it is full."""
+
+    class Disk(list):
+        room = 10**9
+
+    disk, fsync, replace = Disk(), os.fsync, os.replace
+
+    def put(number):
+        if disk.count("put") == disk.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(number)
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            disk.append("put")
+
+    def name(partial, path):
+        disk.append("named")
+        replace(partial, path)
+
+    monkeypatch.setattr(os, "fsync", put)
+    monkeypatch.setattr(os, "replace", name)
+    return disk
+
+
+def texts(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_all_are_on_disk_before_one_is_named(tmp_path, disk):
+    contents = {tmp_path / name: name.encode() for name in "abc"}
+    write_together(contents)
+    assert disk == ["put"] * 3 + ["named"] * 3
+    assert texts(tmp_path) == {name: name for name in "abc"}
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_full_disk_leaves_all_of_the_old_ones(room, tmp_path, disk):
+    (tmp_path / "a").write_text("old a")
+    (tmp_path / "c").write_text("old c")
+    disk.room = room
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_together({tmp_path / name: b"new" for name in "abc"})
+    assert caught.value.filename == str(tmp_path / "abc"[room])
+    assert texts(tmp_path) == {"a": "old a", "c": "old c"}
+
+
+def test_a_file_appears_when_it_is_on_disk(tmp_path, disk):
+    with appearing(tmp_path / "a") as file:
+        file.write(b"new")
+        assert not (tmp_path / "a").exists()
+    assert disk == ["put", "named"]
+    assert texts(tmp_path) == {"a": "new"}
+    with pytest.raises(TypeError), appearing(tmp_path / "a") as file:
+        file.writelines([b"newer", "text"])
+    assert texts(tmp_path) == {"a": "new"}
