@@ -13,7 +13,6 @@ from typing import Any
 from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, NonFiniteError
 from tauflow.extras import require
-from tauflow.import_path import safe_path_of_children
 from tauflow.lock import locked
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
@@ -27,7 +26,7 @@ from .job import execute
 from .journal import STARTUP, ended, failure_told, open_study, put_right, try_again
 from .task import RECIPE, CsvFile, Source, read_source
 from .trial_space import Space, applied, check_space, space_of, suggest
-from .workers import end_with_parent
+from .workers import end_with_parent, starting_processes
 
 BEST = "best.toml"
 _SIZE = 64  # neurons, where nobody says and they are not tried
@@ -195,7 +194,7 @@ def _in_processes(search: _Search, trials: int, jobs: int) -> None:
     there = search.for_other_workers()
     shares = [trials // jobs + (k < trials % jobs) for k in range(jobs)]
     work = (delayed(_work)(there, share, k) for k, share in enumerate(shares) if share)
-    with safe_path_of_children():
+    with starting_processes():
         Parallel(n_jobs=jobs, initializer=end_with_parent, initargs=(os.getpid(),))(work)
 
 

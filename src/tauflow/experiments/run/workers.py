@@ -2,11 +2,15 @@
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from threading import Thread
+from types import FrameType
 from typing import Any
 
 import torch
@@ -38,7 +42,7 @@ def in_processes(
     left = {job.key: job for job in jobs}
     while left:
         try:
-            with safe_path_of_children():
+            with starting_processes():
                 for record in _pool(list(left.values()), outlook, advance, options):
                     del left[record.key]
                     yield record
@@ -47,7 +51,7 @@ def in_processes(
             suspects = [job for job in outlook.running() if job.key in left]
         for job in suspects or list(left.values())[:1]:
             try:
-                with safe_path_of_children():
+                with starting_processes():
                     (record,) = _pool([job], outlook, advance, options)
             except BrokenProcessPool:
                 message = (
@@ -57,6 +61,32 @@ def in_processes(
                 record = failure(job, message, now())
             del left[job.key]
             yield record
+
+
+@contextmanager
+def starting_processes() -> Iterator[None]:
+    """Let worker processes begin as they should, and be cleared away where this one is stopped.
+
+    SIGTERM, by which batch systems and ``timeout`` stop a program, ends a process on the spot.
+    Joblib's tracker then finds semaphores and folders in shared memory, removes them, and says so
+    at length. Here it leads out of the block, as Ctrl-C does, and ends the program with code 143; a
+    second one ends it on the spot.
+    """
+    with safe_path_of_children():
+        ours = threading.current_thread() is threading.main_thread()  # none else may set handlers
+        if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, _leave)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(128 + number)
 
 
 def _pool(

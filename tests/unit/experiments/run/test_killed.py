@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,11 +76,7 @@ reproduce(tiny(recipe=recipe), jobs=2, **where)
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell who a parent is")
 def test_workers_end_with_the_command_that_started_them(tmp_path):
     command = subprocess.Popen([sys.executable, "-c", LONG, str(tmp_path)], env=ENVIRONMENT)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("tiny/*/log.jsonl"))) < 2:
-        assert time.monotonic() < deadline
-        assert command.poll() is None
-        time.sleep(0.05)
+    wait_for_two_runs(command, tmp_path)
     command.send_signal(signal.SIGKILL)
     command.wait()
     deadline = time.monotonic() + 60
@@ -88,6 +85,51 @@ def test_workers_end_with_the_command_that_started_them(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(2.0)
         before, now = now, sizes_of_logs(tmp_path)
+
+
+def wait_for_two_runs(command, folder):
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("tiny/*/log.jsonl"))) < 2:
+        assert time.monotonic() < deadline
+        assert command.poll() is None
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be handled")
+def test_a_command_that_is_asked_to_end_says_nothing_of_what_it_clears_away(tmp_path):
+    program = [sys.executable, "-c", LONG, str(tmp_path)]
+    command = subprocess.Popen(program, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    wait_for_two_runs(command, tmp_path)
+    command.terminate()
+    _, told = command.communicate(timeout=120)
+    assert command.returncode == 128 + signal.SIGTERM
+    assert "leaked" not in told
+    assert "Traceback" not in told
+
+
+def handler_inside():
+    with workers.starting_processes():
+        return signal.getsignal(signal.SIGTERM)
+
+
+def test_what_is_done_at_a_sigterm_is_left_to_those_who_said_it():
+    def own(number, frame):
+        """Stay."""
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with workers.starting_processes():
+            assert signal.getsignal(signal.SIGTERM) is own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with pytest.raises(SystemExit) as ended, workers.starting_processes():
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == 128 + signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with ThreadPoolExecutor() as pool:  # no thread but the first may set a handler
+            assert pool.submit(handler_inside).result() is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def sizes_of_logs(folder):
