@@ -54,10 +54,10 @@ class Registry(Mapping[str, V]):
         """
         if not isinstance(name, str):
             raise ArgumentError(f"the name of a {self.kind} must be a str, got {name!r}.")
-        if name in self._entries:
-            raise ArgumentError(f"{self.kind} {name!r} is registered already; choose another name.")
         for check in self._checks:
             check(name, entry)
+        if name in self._entries:  # by now: a check that asks another registry may load a plugin
+            raise ArgumentError(f"{self.kind} {name!r} is registered already; choose another name.")
         self._entries[name] = entry
         return entry
 

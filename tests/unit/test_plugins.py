@@ -14,7 +14,7 @@ import pytest
 import tauflow
 from tauflow import plugins
 from tauflow.checks import one_of
-from tauflow.errors import UnknownNameError
+from tauflow.errors import ArgumentError, UnknownNameError
 from tauflow.registry import Registry
 
 
@@ -96,6 +96,19 @@ def test_a_plugin_that_fails_is_told_by_its_name_and_keeps_no_other_away(
     assert "colour 'red' is registered already" in told[1]
     with pytest.raises(UnknownNameError, match=r"'green'.*'plug_absent'.*'plug_broken'.*left"):
         colours["green"]
+
+
+def test_a_name_that_a_plugin_gives_while_it_is_added_is_not_replaced(
+    tmp_path, monkeypatch, colours
+):
+    """A script adds a name that a plugin adds too, and is asked whether another catalog has it."""
+    write(tmp_path, "plug_first", "COLOURS.add('pink', 2)")
+    monkeypatch.setenv(plugins.VARIABLE, "plug_first")
+    shades = Registry("shade", {})
+    colours.hold_to(lambda name, entry: name in shades)
+    with pytest.raises(ArgumentError, match="'pink' is registered already"):
+        colours.add("pink", 3)
+    assert colours["pink"] == 2
 
 
 def test_a_plugin_may_need_what_another_one_adds(tmp_path, monkeypatch, colours):
