@@ -134,6 +134,17 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         ArgumentError: arguments contradict each other.
         DataError: a split is empty, or its targets do not suit the loss or the metric.
     """
+    check_data(splits, measures)
+    check_protocol(model, splits, recipe)
+
+
+def check_data(splits: Splits, measures: Measures) -> None:
+    """Refuse data that are not finite, or whose targets suit no loss or metric.
+
+    Raises:
+        ArgumentError: sequences have weights that a loss or metric cannot count.
+        DataError: a split is empty, or its targets do not suit the loss or the metric.
+    """
     for name, data in splits.items():
         if data is None:
             continue
@@ -143,6 +154,15 @@ def check_training(model: nn.Module, splits: Splits, measures: Measures, recipe:
         chosen = measures.criterion if name == "valid" else measures.metric
         for score in [measures.loss] if name == "train" else [measures.metric, chosen]:
             score.check_targets(name, data)
+
+
+def check_protocol(model: nn.Module, splits: Splits, recipe: Recipe) -> None:
+    """Refuse a recipe that a model, or so much data, cannot be trained by.
+
+    Raises:
+        ArgumentError: the recipe asks for what is not there.
+        DataError: it leaves no batch.
+    """
     train = splits["train"]
     if train is not None and recipe.drop_last and len(train) < recipe.step_size:
         raise DataError(

@@ -8,13 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from tauflow.cells.catalog import MODELS
+from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, build_model
-from tauflow.training.preconditions import Measures
+from tauflow.training.optimization import make_optimizer
+from tauflow.training.preconditions import (
+    Measures,
+    Splits,
+    check_data,
+    check_protocol,
+    check_shared_loss,
+)
+from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe, check_setting
+from tauflow.training.schedule import Schedule
 
 from .task import Source
 
@@ -135,21 +146,65 @@ def check_space(
         read: reads them for a model, and refuses one that must not see them.
 
     Raises:
-        ArgumentError: the model cannot be built with a value, or the recipe not be followed.
+        ArgumentError: the model cannot be built with a value, or the recipe not be followed with
+            these data.
+        DataError: the data are not finite, or do not suit the loss or the metric.
     """
-    card = found.data.card
-    for settings in _corners(space, "recipe."):
-        with _named(settings):
-            _, changed = applied(settings, spec, recipe)
-            Measures.asked(card.loss, card.metric, changed, found.data.train, None)
-    ahead = entry_of(spec.cell).looks_ahead
+    ahead, built = entry_of(spec.cell).looks_ahead, None
     for settings in _corners(space, "model."):
         with _named(settings):
             model, _ = applied(settings, spec, recipe)
             with torch.random.fork_rng(devices=[]):
-                build_model(model, card)
+                one = build_model(model, found.data.card)
             if ahead(model.options) and not ahead(spec.options):
                 read(model)
+        built = built or one
+    assert built is not None  # without anything to try of the model, it is built as it is
+    seen: set[str] = set()
+    _check_data(recipe, found.data, seen)  # first, as what is wrong with them is no setting's fault
+    for settings in _corners(space, "recipe."):
+        with _named(settings):
+            _, changed = applied(settings, spec, recipe)
+            _check_recipe(changed, built, found.data, seen)
+
+
+def _check_recipe(recipe: Recipe, model: nn.Module, data: TaskData, seen: set[str]) -> None:
+    """Refuse a recipe that the model cannot be trained by on the data.
+
+    Args:
+        recipe: the protocol.
+        model: one of those to be trained.
+        data: to train on and to choose by.
+        seen: as for :func:`_check_data`.
+    """
+    measures, splits = _check_data(recipe, data, seen)
+    check_protocol(model, splits, recipe)
+    check_shared_loss(measures, data.train, recipe, Ranks())
+    if recipe.class_weights is not None:  # their number is held against predictions only
+        measures.loss.entries(torch.zeros(1, data.card.target_size), data.train.y.new_zeros(1))
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    Schedule(
+        recipe,
+        make_optimizer(recipe, parameters),
+        sequences=len(data.train),
+        higher_is_better=measures.criterion.higher_is_better,
+    )
+
+
+def _check_data(recipe: Recipe, data: TaskData, seen: set[str]) -> tuple[Measures, Splits]:
+    """Return what a recipe measures and on what, which is looked at once for every metric.
+
+    Args:
+        recipe: the protocol.
+        data: the splits of a task; a trial does without the test data.
+        seen: names of the metrics to choose by that there were; this one is added.
+    """
+    measures = Measures.asked(data.card.loss, data.card.metric, recipe, data.train, None)
+    splits: Splits = {"train": data.train, "valid": data.valid, "test": None}
+    if measures.criterion.name not in seen:
+        check_data(splits, measures)
+        seen.add(measures.criterion.name)
+    return measures, splits
 
 
 @contextmanager

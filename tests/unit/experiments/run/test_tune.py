@@ -9,9 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tauflow.data.table.options import TableOptions
-from tauflow.errors import ArgumentError, BusyError, MissingExtraError, NonFiniteError
+from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
 from tauflow.experiments.run import tune as tuning
 from tauflow.experiments.run.task import CsvFile
 from tauflow.experiments.spec.load import read_toml
@@ -215,6 +216,24 @@ def test_what_is_given_is_not_tried(tmp_path, trained):
             {"recipe.optimizer": ["adam", "sgd"], "recipe.betas": [None, (0.9, 0.99)]},
             "betas belong to Adam, but optimizer='sgd'",
         ),
+        # Values that these data, this model or PyTorch contradicts.
+        (
+            {"recipe.warmup_steps": [0, 10**6]},
+            "recipe.warmup_steps = 1000000 cannot be tried: warmup_steps=1000000 takes all",
+        ),
+        (
+            {"recipe.drop_last": [True], "recipe.batch_size": [200, 10**6]},
+            "recipe.batch_size = 1000000 cannot be tried: drop_last=True leaves no batch",
+        ),
+        ({"recipe.l2": [0.0, 0.1]}, "recipe.l2 = 0.1 cannot be tried: the recipe has l2 > 0, but"),
+        (
+            {"recipe.optimizer_options": [{"fused": True, "foreach": True}]},
+            "cannot be tried: optimizer='adam' does not take",
+        ),
+        (
+            {"recipe.schedule": ["one_cycle"], "recipe.schedule_options": [{"pct_start": 2.0}]},
+            "cannot be tried: schedule='one_cycle' does not take {",
+        ),
     ],
 )
 def test_what_cannot_be_tried_is_said_before_anything_is_made(tmp_path, trained, vary, message):
@@ -222,6 +241,33 @@ def test_what_cannot_be_tried_is_said_before_anything_is_made(tmp_path, trained,
         tuned(tmp_path, 1, vary=vary)
     assert not list(tmp_path.iterdir())
     assert trained.jobs == []
+
+
+def test_data_that_no_trial_can_be_run_on_are_no_settings_fault(tmp_path, monkeypatch, trained):
+    read = tuning.read_source
+
+    def spoilt(*given, **options):
+        found = read(*given, **options)
+        x = found.data.train.x.clone()
+        x[3, 2] = torch.nan
+        return replace(found, data=replace(found.data, train=replace(found.data.train, x=x)))
+
+    monkeypatch.setattr(tuning, "read_source", spoilt)
+    with pytest.raises(DataError, match=r"^x of the train data is not finite at sequence 3"):
+        tuned(tmp_path, 1, vary={"recipe.lr": [0.01, 0.1]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_test_data_are_not_looked_at(tmp_path, monkeypatch, trained):
+    read = tuning.read_source
+
+    def spoilt(*given, **options):
+        found = read(*given, **options)
+        test = replace(found.data.test, x=found.data.test.x * torch.nan)
+        return replace(found, data=replace(found.data, test=test))
+
+    monkeypatch.setattr(tuning, "read_source", spoilt)
+    assert len(tuned(tmp_path, 1).trials) == 1
 
 
 def test_a_model_that_would_see_ahead_is_not_tried(tmp_path, trained):
@@ -234,6 +280,20 @@ def test_a_model_that_would_see_ahead_is_not_tried(tmp_path, trained):
         tuning.tune(source, "elman", trials=1, vary=vary, recipe=RECIPE, runs_dir=tmp_path / "runs")
     assert trained.jobs == []
     assert not (tmp_path / "runs").exists()
+
+
+def test_weights_that_are_not_one_for_each_class_are_not_tried(tmp_path, trained):
+    rows = [f"{one},{step},{step * one},{'ab'[one % 2]}" for one in range(20) for step in range(4)]
+    file = tmp_path / "own.csv"
+    file.write_text("\n".join(["who,when,pulse,kind", *rows]), encoding="utf-8")
+    source = CsvFile(file, TableOptions(id="who", time="when", target="kind"))
+    for by in ("weights", "entries"):
+        vary = {"recipe.class_weights": [(1.0, 2.0), (1.0, 2.0, 3.0)]}
+        recipe = replace(RECIPE, class_weights=(1.0, 1.0), class_weight_mean=by)
+        given = {"recipe": recipe, "runs_dir": tmp_path / "runs"}
+        with pytest.raises(ArgumentError, match="tried: cross_entropy: there are 3 class weights"):
+            tuning.tune(source, "elman", trials=1, vary=vary, **given)
+    assert trained.jobs == []
 
 
 def test_tuples_are_values_to_try(tmp_path, trained):
