@@ -5,7 +5,7 @@ its numbers overflowed, which is what its settings lead to. One that was stopped
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,19 @@ _NOT_FINITE, _ERROR, _REPEATS = "not finite", "error", "repeats"
 
 
 def open_study(
-    folder: Path | None, *, higher_is_better: bool, epochs: int, seed: int, worker: int = 0
+    folder: Path | None,
+    *,
+    sampler: Callable[[int], Any],
+    higher_is_better: bool,
+    epochs: int,
+    seed: int,
+    worker: int = 0,
 ) -> Any:
     """Return the study in a folder, a new one if there is none yet.
 
     Args:
         folder: where its journal is; without one, the study is kept nowhere.
+        sampler: makes what draws the settings, of a seed.
         higher_is_better: whether a good score is a large one.
         epochs: of a trial.
         seed: of the settings that it draws.
@@ -55,8 +62,7 @@ def open_study(
         pruner=optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=epochs // 5),
     )
     # A study that goes on draws other settings than it did when it began.
-    drawn = mixed(seed, len(study.trials), worker)
-    study.sampler = optuna.samplers.TPESampler(seed=drawn)
+    study.sampler = sampler(mixed(seed, len(study.trials), worker))
     return study
 
 
@@ -85,8 +91,7 @@ def try_again(study: Any) -> None:
             study.tell(trial.number, state=TrialState.FAIL)
         elif state is not TrialState.FAIL:
             continue
-        explained = _NOT_FINITE in trial.user_attrs or _ERROR in trial.user_attrs
-        if trial.params and not explained and trial.number not in repeated:
+        if trial.params and not explained(trial) and trial.number not in repeated:
             study.enqueue_trial(trial.params, user_attrs={_REPEATS: trial.number})
 
 
@@ -99,6 +104,16 @@ def _counts(trial: Any) -> bool:
     if trial.state.name == "FAIL":
         return _NOT_FINITE in trial.user_attrs
     return bool(trial.state.is_finished())
+
+
+def explained(trial: Any) -> bool:
+    """Whether a trial came to an end that its settings lead to, be it an error."""
+    return _counts(trial) or _ERROR in trial.user_attrs
+
+
+def error_of(trial: Any) -> str:
+    """Return what a trial failed with, empty if it did not."""
+    return str(trial.user_attrs.get(_ERROR, ""))
 
 
 @contextmanager

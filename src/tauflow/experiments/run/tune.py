@@ -23,7 +23,7 @@ from tauflow.training.recipe import Recipe
 from .best_file import write_best
 from .cluster import crew_of, words
 from .job import execute
-from .journal import STARTUP, ended, failure_told, open_study, put_right, try_again
+from .journal import STARTUP, ended, error_of, failure_told, open_study, put_right, try_again
 from .task import RECIPE, CsvFile, Source, read_source
 from .trial_space import Space, applied, check_space, space_of, suggest
 from .workers import end_with_parent, starting_processes
@@ -82,8 +82,11 @@ class _Search:
 
     def study(self, metric: str, worker: int = 0, *, kept: bool = True) -> Any:
         """Return the study in the search's folder, or a new one that is not kept."""
+        from .untried import sampler_of
+
         return open_study(
             self.directory if kept else None,
+            sampler=partial(sampler_of, self.space),
             higher_is_better=METRICS[metric].higher_is_better,
             epochs=self.recipe.epochs,
             seed=self.seed,
@@ -124,7 +127,9 @@ def tune(
     Settings are drawn by Optuna's tree-structured Parzen estimator; a trial that is worse than the
     median of the others at an epoch ends there. The test data are not looked at. A study has a
     folder of its own below ``runs_dir``, and goes on where it was stopped: called again with the
-    same arguments, it adds what is missing to ``trials``, first those that were stopped.
+    same arguments, it adds what is missing to ``trials``, first those that were stopped. No trial
+    repeats another's settings: where they are so few that all have been tried, the study ends. A
+    trial with an error ends the call, but on a cluster that trial alone, and counts in neither.
 
     Args:
         source: as for :func:`tauflow.experiments.run.task.run_task`.
@@ -151,6 +156,7 @@ def tune(
         ArgumentError: there are no validation data; something is given and varied too; a value
             cannot be tried, and nothing has been made then; or no trial came to an end.
         BusyError: another program works on the same study.
+        DataError: the data are not finite, or do not suit the loss or the metric.
     """
     require("optuna", extra="tune")
     require("sklearn", extra="tune")
@@ -173,11 +179,13 @@ def tune(
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
     search = _Search(source, spec, recipe, space, seed, data_dir, device, directory)
     check_space(space, spec, recipe, found, search.read)
+    from .untried import to_come
+
     with locked(directory, advice=_ADVICE):
         put_right(directory)
         study = search.study(job.metric)
         try_again(study)
-        left = trials - len(ended(study))
+        left = to_come(study, trials, space, say)
         if left > 0 and cluster is not None:
             _on_workers(search, study, left, cluster, jobs, say)
         elif left > 0 and jobs > 1:
@@ -226,6 +234,8 @@ def _optimise(
 def _line(trial: Any) -> str:
     value = "no score" if trial.value is None else f"{trial.value:.4g}"
     settings = ", ".join(f"{name} = {_short(one)}" for name, one in trial.params.items())
+    if error := error_of(trial):
+        return f"trial {trial.number + 1} failed with {settings}: {error}"
     return f"trial {trial.number + 1}, {trial.state.name.lower()}: {value} with {settings}"
 
 
@@ -244,7 +254,7 @@ def _on_workers(
 
     with crew_of(cluster, jobs) as crew:
         for trial, found in crew.run(drawn() for _ in range(trials)):
-            if isinstance(found, BaseException):
+            if isinstance(found, BaseException):  # of Dask, or of what comes before a trial
                 study.tell(trial, state=TrialState.FAIL)
                 say(f"trial {trial.number + 1}: {words(found)}")
                 continue
@@ -263,7 +273,11 @@ def _trial_there(search: _Search, settings: Mapping[str, Any], others: Sequence[
     study = search.study(found.data.card.metric, kept=False)
     study.add_trials(others)
     study.enqueue_trial(settings)
-    _optimise(search, found, study, 1, None)
+    try:
+        _optimise(search, found, study, 1, None)
+    except Exception:
+        if not error_of(study.trials[-1]):  # which the trial takes home
+            raise
     return study.trials[-1]
 
 
@@ -316,7 +330,9 @@ def _found(search: _Search, found: Source, study: Any, metric: str) -> Tuned:
     whole = ended(study)
     complete = [one for one in whole if one.state.name == "COMPLETE"]
     if not whole:
-        raise ArgumentError("no trial came to an end. The same command tries again.")
+        errors = [error for one in study.get_trials(deepcopy=False) if (error := error_of(one))]
+        why = f", the last one for {errors[-1].rstrip('.')}" if errors else ""
+        raise ArgumentError(f"no trial came to an end{why}. The same command tries again.")
     if not complete:
         raise ArgumentError(
             "no trial came to an end with a score that is finite. Try smaller learning rates: "
