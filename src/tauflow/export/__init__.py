@@ -2,6 +2,7 @@
 
 from .c_files import to_c
 from .describe import CLASSES, describe, rebuild
+from .facts import start_state
 from .files import load, save
 from .from_ncps import from_ncps
 from .labels import Labels
@@ -22,6 +23,7 @@ __all__ = [
     "rebuild",
     "save",
     "save_pretrained",
+    "start_state",
     "to_c",
     "to_onnx",
     "to_program",

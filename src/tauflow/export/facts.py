@@ -1,6 +1,7 @@
 """What one must know to run an exported model, as data that JSON can hold."""
 
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tauflow.cells import AbstractCell
-from tauflow.errors import ArgumentError, ExportError
+from tauflow.errors import ArgumentError, ExportError, ShapeError
 
 from .files import description_of
 from .labels import Labels
@@ -116,12 +117,39 @@ def initial_of(cell: AbstractCell, *, lowest: bool, raw: bool) -> dict[str, Any]
     return {"value": value.tolist(), "per_input": per_input.tolist()}
 
 
-def start_state(facts: dict[str, Any], x: Tensor) -> Tensor:
-    """Return the state (B, S) that a description says sequences with first inputs (B, I) start in.
+def start_state(facts: Mapping[str, Any], x: Tensor) -> Tensor:
+    """Return the state that sequences start in, as the description of an exported model says.
+
+    It is what an exported step takes as ``h_in`` with the first sample, and whole sequences with
+    all of them::
+
+        facts = json.loads(written.description.read_text())
+        h = start_state(facts, x[:, 0])
+
+    Args:
+        facts: what the JSON file beside the model holds.
+        x: the first sample of each sequence, (B, I), as the model reads it; of a model with a
+            vocabulary ids of tokens, (B, 1).
+
+    Returns:
+        The state, (B, S), in the dtype of the model and on the device of ``x``.
 
     Raises:
-        ArgumentError: it says of some cell that there is no formula.
+        ArgumentError: they are no description of an export, or say of some cell that there is no
+            formula.
+        ShapeError: ``x`` has another shape.
     """
+    if facts.get("format") != FORMAT:
+        raise ArgumentError(
+            "facts are no description of an exported model. Give what the JSON file beside it "
+            "holds: json.loads(written.description.read_text())."
+        )
+    if x.ndim != 2 or x.shape[1] != facts["input_size"]:
+        raise ShapeError(
+            f"x has shape {tuple(x.shape)}, expected the first sample of each sequence, (B, I) "
+            f"with I = {facts['input_size']}. Of sequences (B, T, I) give x[:, 0]."
+        )
+    dtype = getattr(torch, facts["dtype"])
     parts = []
     for cell in facts["state"]:
         initial = cell["initial"]
@@ -130,8 +158,10 @@ def start_state(facts: dict[str, Any], x: Tensor) -> Tensor:
                 f"the state of layer {cell['layer']} starts as a function of what it reads. Take "
                 "it from the model: cell.initial_state(x)."
             )
-        start = x.new_tensor(initial["value"]).expand(len(x), -1)
+        start = torch.tensor(initial["value"], dtype=dtype, device=x.device).expand(len(x), -1)
         if "per_input" in initial:
-            start = start + x @ x.new_tensor(initial["per_input"])
+            start = start + x.to(dtype) @ torch.tensor(
+                initial["per_input"], dtype=dtype, device=x.device
+            )
         parts.append(start)
     return torch.cat(parts, dim=-1)

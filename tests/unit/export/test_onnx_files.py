@@ -19,8 +19,7 @@ from tauflow.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from tauflow.export import Labels, onnx_files, to_c, to_onnx, to_program
-from tauflow.export.facts import start_state
+from tauflow.export import Labels, onnx_files, start_state, to_c, to_onnx, to_program
 from tauflow.models import SequenceModel
 
 LABELS = Labels("hour", ["pulse", "oxygen"], ["risk"], [60.0, 90.0], [10.0, 2.0], [1.0], [0.5])
