@@ -80,7 +80,8 @@ class Predictor:
 
         Returns:
             Of a table a data frame of pandas; of a batch a tensor, classes, or 0 and 1 of a binary
-            task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing.
+            task, (B,) or (B, T); else values, (B, O) or (B, T, O). Entries at padding mean nothing;
+            of no sequences, such as ``batch[:0]``, B is 0.
 
         Raises:
             ArgumentError: the model was trained on no table, and ``data`` is no batch; ``ahead`` is
@@ -170,7 +171,7 @@ class Predictor:
         decimal: str | None,
     ) -> "Tensor | DataFrame":
         if isinstance(data, SequenceBatch):
-            pieces = range(0, len(data), BATCH)
+            pieces = range(0, max(1, len(data)), BATCH)  # of no sequences an empty answer
             return torch.cat([self._of_batch(data[s : s + BATCH], proba) for s in pieces])
         pandas = require("pandas", extra="tables")
         read = self.read(data, ahead=ahead, delimiter=delimiter, decimal=decimal)

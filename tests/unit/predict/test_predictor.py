@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pandas
 import pytest
@@ -153,6 +154,20 @@ def test_batches_of_a_known_data_set_are_answered_too(tmp_path):
         predictor.predict({"a": [1.0]})
     with pytest.raises(ArgumentError, match="are values and no classes"):
         predictor.predict_proba(data.test)
+
+
+@pytest.mark.parametrize("task", ["classify", "binary", "regress"])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_a_batch_of_no_sequences_has_empty_answers(task, per_step):
+    rnn = tauflow.GRU(2, 3, return_sequences=per_step)
+    model = tauflow.SequenceModel(rnn, 1 if task == "binary" else 4)
+    card = replace(load_task("pendulum", sizes=(4, 2, 2), steps=3).card, task=task)
+    batch = tauflow.SequenceBatch(torch.randn(3, 5, 2), torch.zeros(3), dt=torch.ones(3, 5))
+    predictor = Predictor(model, card)
+    for ask in [predictor.predict] + [predictor.predict_proba] * (task != "regress"):
+        some, none = ask(batch), ask(batch[:0])
+        assert none.shape == (0, *some.shape[1:])
+        assert none.dtype == some.dtype
 
 
 def test_large_tables_go_through_in_pieces(loaded, table, monkeypatch):
