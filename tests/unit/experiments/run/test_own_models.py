@@ -1,7 +1,12 @@
 """Runs of models that are not tauflow's, and of models that no file can hold."""
 
+import json
+import os
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,3 +106,54 @@ def test_a_predictor_of_before_does_not_stay_beside_other_weights(tmp_path, own)
     assert again.directory == run.directory
     assert "out_features is 7" in again.remarks[0]
     assert not (run.directory / "predictor.safetensors").exists()
+
+
+PLUGIN = """
+from dataclasses import replace
+from tauflow.cells import MODELS, GRUCell, ModelEntry
+from tauflow.data import register
+from tauflow.data.synthetic.pendulum import PENDULUM, load_pendulum
+
+class OwnCell(GRUCell):
+    pass
+
+def load(root=None, *, download=True, seed=0):
+    data = load_pendulum(root, sizes=(12, 6, 6), steps=5, seed=seed)
+    return replace(data, card=replace(data.card, name="swing"))
+
+MODELS.add("own", ModelEntry("own", "Own", OwnCell))
+register(replace(PENDULUM, name="swing", sizes=(12, 6, 6)), load)
+"""
+TABLE = """
+name = "own"
+title = "Own"
+source = "nobody"
+dataset = "swing"
+loss = "mse"
+metric = "mse"
+seeds = 2
+recipe = { lr = 0.01, epochs = 1, batch_size = 6 }
+
+[[row]]
+name = "own"
+title = "Own"
+model = { cell = "own", hidden_size = 3 }
+published = { mean = 0.5 }
+"""
+
+
+@pytest.mark.slow
+def test_a_command_and_its_workers_know_what_a_plugin_adds(tmp_path):
+    (tmp_path / "swinging.py").write_text(PLUGIN)
+    (tmp_path / "own.toml").write_text(TABLE)
+    places = [str(tmp_path), str(Path(tauflow.__file__).parents[1])]
+    known = {"PYTHONPATH": os.pathsep.join(places), "TAUFLOW_PLUGINS": "swinging"}
+    words = ["reproduce", str(tmp_path / "own.toml"), "--jobs", "2"]
+    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "tauflow", *words, *folders]
+    ended = subprocess.run(
+        command, env={**os.environ, **known}, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = (tmp_path / "results" / "own.jsonl").read_text().splitlines()
+    assert [json.loads(line)["status"] for line in lines] == ["done", "done"]
