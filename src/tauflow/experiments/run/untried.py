@@ -42,14 +42,13 @@ def _different(values: Sequence[Any]) -> list[Any]:
     return [one for place, one in enumerate(values) if one not in values[:place]]
 
 
-def left_of(combinations: Sequence[dict[str, Any]], trials: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the combinations that no trial came to an end with, or is under way or queued with."""
-    had = [
+def settings_of(trials: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the settings that trials came to an end with, or are under way or queued with."""
+    return [
         one.system_attrs.get("fixed_params", one.params)
         for one in trials
         if explained(one) or not one.state.is_finished()
     ]
-    return [one for one in combinations if one not in had]
 
 
 def to_come(study: Any, trials: int, space: Space, say: Callable[[str], None]) -> int:
@@ -65,8 +64,9 @@ def to_come(study: Any, trials: int, space: Space, say: Callable[[str], None]) -
     missing = trials - len(whole)
     if known is None or missing <= 0:
         return missing
-    finished = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
-    left = len(left_of(known, finished))
+    # Without those that are queued, which are to come.
+    had = settings_of(one for one in study.get_trials(deepcopy=False) if one.state.is_finished())
+    left = sum(one not in had for one in known)
     if not left and not whole:  # there are errors only, whose cause may be gone
         left = len(known)
     if left < missing:
@@ -123,5 +123,8 @@ class UntriedFirst(TPESampler):
             if name not in drawn:
                 drawn[name] = self.sample_independent(study, trial, name, one)
         others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
-        left = left_of(self.combinations, others)
-        return drawn if drawn in left or not left else self.chance.choice(left)
+        had = settings_of(others)
+        if drawn not in had:
+            return drawn
+        left = [one for one in self.combinations if one not in had]
+        return self.chance.choice(left) if left else drawn
