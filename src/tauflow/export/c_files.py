@@ -267,8 +267,9 @@ def _start(state: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> str:
         if initial is None:
             raise ExportError(
                 f"the state of layer {cell['layer']} starts as a function of what it reads that is "
-                "no formula of the raw inputs, for which there is no C. Build the model with "
-                "initial_state='learned', or leave the scaling outside."
+                "no affine one of the raw inputs, for which there is no C. A constant first state "
+                "is written (initial_state='learned', where a cell has that option), and an affine "
+                "one of the first layer if the scaling is left outside."
             )
         value += initial["value"]
         if "per_input" in initial:  # of the first layer, whose state comes first

@@ -61,6 +61,32 @@ class _Step(nn.Module):
         return after
 
 
+def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    """Return the program of a cell's step, for any number of sequences.
+
+    Raises:
+        ExportError: torch cannot trace it, or it draws random numbers.
+    """
+    name = f"{type(cell).__name__}.step"
+    shapes = tuple({0: torch.export.Dim("B")} for _ in given)
+    with torch.no_grad():
+        try:
+            program = torch.export.export(_Step(cell), given, dynamic_shapes=shapes)
+        except Exception as error:  # of many classes, and of what the step calls
+            reason = next(iter(str(error).strip().splitlines()), "")
+            raise ExportError(
+                f"torch cannot trace {name}: {type(error).__name__}: {reason} Files hold steps of "
+                "torch's operations alone, without branches on values and without gradients."
+            ) from error
+    for node in program.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise ExportError(
+                f"{name} draws random numbers ({node.target}), and what a file computes is the "
+                "same at every call. Draw in training only: if self.training."
+            )
+    return program
+
+
 class TracedCell(nn.Module):
     """A cell's step traced once, in two graphs: of what no step changes, and of the rest.
 
@@ -79,9 +105,7 @@ class TracedCell(nn.Module):
         given = [x, like.new_zeros(B, cell.state_size), like.new_ones(B, 1)]
         if observed:
             given.append(torch.ones_like(x, dtype=torch.bool))
-        shapes = tuple({0: torch.export.Dim("B")} for _ in given)
-        with torch.no_grad():
-            traced = torch.export.export(_Step(cell), tuple(given), dynamic_shapes=shapes)
+        traced = _traced(cell, tuple(given))
         self.cell = cell
         self._targets: list[str] = []
         signature = traced.graph_signature

@@ -1,0 +1,93 @@
+"""Steps of cells of a user's own that no file can hold are refused by name, with the reason."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tauflow
+from tauflow.cells import AbstractCell
+from tauflow.errors import ExportError
+from tauflow.export import to_c, to_onnx, to_program
+
+pytest.importorskip("onnx")
+
+
+class Own(AbstractCell):
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__(input_size, hidden_size)
+        self.W = nn.Linear(input_size + hidden_size, hidden_size)
+
+    def step(self, x, h, dt):
+        return torch.tanh(self.W(torch.cat([x, h], dim=-1)))
+
+
+class NoisyWhenTraining(Own):
+    def step(self, x, h, dt):
+        h = super().step(x, h, dt)
+        return h + torch.randn_like(h) if self.training else h
+
+
+class Noisy(Own):
+    def step(self, x, h, dt):
+        h = super().step(x, h, dt)
+        return h + torch.randn_like(h)
+
+
+class Branching(Own):
+    def step(self, x, h, dt):
+        return super().step(x, h, dt) * (0.5 if float(dt.max()) > 1 else 1.0)
+
+
+class InNumPy(Own):
+    def step(self, x, h, dt):
+        return super().step(x, h, dt) * torch.from_numpy(np.exp(-dt.detach().numpy()))
+
+
+class AlongAGradient(Own):
+    def step(self, x, h, dt):
+        with torch.enable_grad():
+            h = h.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(super().step(x, h, dt).sum(), h)
+        return h.detach() - dt * slope
+
+
+class StartsCurved(Own):
+    def initial_state(self, x):
+        return torch.tanh(x[:, :1]).expand(-1, self.hidden_size)
+
+
+def model(kind):
+    return tauflow.SequenceModel(tauflow.RNN(kind(3, 4)), 2).eval()
+
+
+FORMS = {
+    "onnx": lambda whole, folder: to_onnx(whole, folder / "m.onnx"),
+    "program": lambda whole, folder: to_program(whole, folder / "m.pt2"),
+    "c": lambda whole, folder: to_c(whole, folder),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_noise_in_training_alone_is_no_obstacle(form, tmp_path):
+    assert FORMS[form](model(NoisyWhenTraining), tmp_path).parity.worst <= 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_noise_is_no_difference_that_a_larger_tolerance_lets_pass(form, tmp_path):
+    with pytest.raises(ExportError, match=r"^Noisy\.step draws random numbers \(aten\.randn"):
+        FORMS[form](model(Noisy), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [Branching, InNumPy, AlongAGradient])
+def test_what_torch_cannot_trace_is_the_step_of_a_cell(kind, tmp_path):
+    words = rf"^torch cannot trace {kind.__name__}\.step: \w+: .*operations alone"
+    with pytest.raises(ExportError, match=words) as told:
+        to_onnx(model(kind), tmp_path / "m.onnx")
+    assert "\n" not in str(told.value)
+
+
+def test_a_first_state_without_a_formula_is_no_matter_of_options(tmp_path):
+    with pytest.raises(ExportError, match=r"no affine one .* where a cell has that option"):
+        to_c(model(StartsCurved), tmp_path)
