@@ -78,13 +78,26 @@ def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.Expor
                 f"torch cannot trace {name}: {type(error).__name__}: {reason} Files hold steps of "
                 "torch's operations alone, without branches on values and without gradients."
             ) from error
-    for node in program.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise ExportError(
-                f"{name} draws random numbers ({node.target}), and what a file computes is the "
-                "same at every call. Draw in training only: if self.training."
-            )
+    drawn = [node for node in program.graph.nodes if _may_draw(node)]
+    if drawn and _differs(program, given):
+        raise ExportError(
+            f"{name} draws random numbers ({drawn[0].target}), and what a file computes is the "
+            "same at every call. Draw in training only: if self.training."
+        )
     return program
+
+
+def _may_draw(node: fx.Node) -> bool:
+    """Whether an operation draws random numbers, or would in training, as dropout."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _differs(program: torch.export.ExportedProgram, given: Sequence[Tensor]) -> bool:
+    """Whether a program gives something else when it is called again."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        inputs = [torch.rand_like(one) if one.is_floating_point() else one for one in given]
+        first, second = (program.module()(*inputs) for _ in range(2))
+    return not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
 
 
 class TracedCell(nn.Module):

@@ -34,6 +34,15 @@ class Noisy(Own):
         return h + torch.randn_like(h)
 
 
+class WithDropout(Own):
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__(input_size, hidden_size)
+        self.dropout = nn.Dropout(0.5)
+
+    def step(self, x, h, dt):
+        return self.dropout(super().step(x, h, dt))
+
+
 class Branching(Own):
     def step(self, x, h, dt):
         return super().step(x, h, dt) * (0.5 if float(dt.max()) > 1 else 1.0)
@@ -68,9 +77,10 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("kind", [NoisyWhenTraining, WithDropout])
 @pytest.mark.parametrize("form", FORMS)
-def test_noise_in_training_alone_is_no_obstacle(form, tmp_path):
-    assert FORMS[form](model(NoisyWhenTraining), tmp_path).parity.worst <= 1e-5
+def test_noise_in_training_alone_is_no_obstacle(form, kind, tmp_path):
+    assert FORMS[form](model(kind), tmp_path).parity.worst <= 1e-5
 
 
 @pytest.mark.parametrize("form", FORMS)
