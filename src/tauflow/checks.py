@@ -147,6 +147,16 @@ def no_missing_features(where: str, model: object) -> ArgumentError:
     )
 
 
+def is_jit_traced() -> bool:
+    """Whether ``torch.jit.trace`` records what runs."""
+    return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
+
+
+def is_traced() -> bool:
+    """Whether a compiler or ``torch.jit.trace`` records what runs: a trace is to hold no look."""
+    return torch.compiler.is_compiling() or is_jit_traced()
+
+
 def values_readable(tensor: Tensor) -> bool:
     """Whether Python may look at the values without cost or harm.
 

@@ -7,14 +7,13 @@ And a kernel reads a part's parameters where the cell's step calls the part.
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tauflow.checks import shape_error
+from tauflow.checks import is_jit_traced, shape_error
 from tauflow.errors import ArgumentError, ShapeError
 
 REPARAMETRISATIONS = (BasePruningMethod, SpectralNorm, WeightNorm)
@@ -205,8 +204,7 @@ def read(module: nn.Module, name: str, *shape: int) -> Tensor:
         ShapeError: what it computes has another shape.
     """
     tensor: Tensor = getattr(module, name)
-    traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if not traced and tensor.shape != shape:  # a trace is to hold no look
+    if not is_jit_traced() and tensor.shape != shape:  # a trace is to hold no look
         kind = type_before_parametrizations(module).__name__
         raise shape_error(kind, name, tensor, str(shape), "Its parametrization computes another.")
     return tensor

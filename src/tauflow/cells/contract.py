@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tauflow.checks import shape_error
+from tauflow.checks import is_traced, shape_error
 from tauflow.errors import ArgumentError, DtypeError, TauflowError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:
         ArgumentError, ShapeError, DtypeError: what the cell returned is no such state.
     """
     start = cell.initial_state(x)
-    if _is_traced():
+    if is_traced():
         return start
     where = f"{type(cell).__name__}.initial_state"
     expected = (x.shape[0], cell.state_size)
@@ -113,7 +113,7 @@ def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:
         ArgumentError, ShapeError: what the cell returned has another width or other leading axes.
     """
     y = cell.readout(states)
-    if _is_traced():
+    if is_traced():
         return y
     expected = (*states.shape[:-1], cell.output_size)
     if not isinstance(y, Tensor) or y.shape != expected:
@@ -121,12 +121,6 @@ def read_out(cell: "AbstractCell", states: Tensor) -> Tensor:
         advice = "It maps (..., state_size) to (..., output_size); override both, or neither."
         raise _misfit(where, "the output", y, str(expected), advice)
     return y
-
-
-def _is_traced() -> bool:
-    """Whether what runs is recorded; a trace is to hold no look."""
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    return torch.compiler.is_compiling() or bool(tracing)
 
 
 def _misfit(where: str, name: str, got: object, expected: str, advice: str) -> TauflowError:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tauflow.cells import AbstractCell
-from tauflow.errors import ExportError
+from tauflow.errors import ExportError, TauflowError
 
 
 def scan_steps(
@@ -72,10 +72,12 @@ def _traced(cell: AbstractCell, given: tuple[Tensor, ...]) -> torch.export.Expor
     with torch.no_grad():
         try:
             program = torch.export.export(_Step(cell), given, dynamic_shapes=shapes)
+        except TauflowError:  # which says itself what is wrong
+            raise
         except Exception as error:  # of many classes, and of what the step calls
-            reason = next(iter(str(error).strip().splitlines()), "")
+            reason = next(iter(str(error).strip().splitlines()), "").rstrip(".")
             raise ExportError(
-                f"torch cannot trace {name}: {type(error).__name__}: {reason} Files hold steps of "
+                f"torch cannot trace {name}: {type(error).__name__}: {reason}. Files hold steps of "
                 "torch's operations alone, without branches on values and without gradients."
             ) from error
     drawn = [node for node in program.graph.nodes if _may_draw(node)]

@@ -27,6 +27,7 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.split import Split, split_step
 from tauflow.cells.wired_cfc import WiredCfCCell
+from tauflow.checks import is_traced
 from tauflow.errors import BackendError
 from tauflow.tapes import record as tapes
 from tauflow.tapes.graph import Graph, Prelude, likeness, watch
@@ -48,7 +49,6 @@ from .engine.needs import NUMBA, check_call
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
 from .engine.run import run
 from .engine.settings import Settings
-from .engine.torch_state import is_traced
 from .engine.workspace import empty
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library

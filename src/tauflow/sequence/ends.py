@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tauflow.checks import values_readable
+from tauflow.checks import is_traced, values_readable
 from tauflow.kernels import KernelCall
 from tauflow.kernels.engine.needs import check_call
-from tauflow.kernels.engine.torch_state import is_traced
 
 _GROUPS = 4
 """To which the sequences are dealt by length: few, for kernels keep what they make for a number of

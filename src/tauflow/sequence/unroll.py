@@ -10,11 +10,11 @@ from torch.utils.checkpoint import checkpoint
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.contract import next_state, read_out
 from tauflow.cells.split import split_step
+from tauflow.checks import is_traced
 from tauflow.errors import ArgumentError
 from tauflow.kernels import KernelCall, pick
 from tauflow.kernels.engine.needs import check_own, is_own, run_picked
 from tauflow.kernels.engine.program import under_transform
-from tauflow.kernels.engine.torch_state import is_traced
 
 from .ends import without_ends
 

@@ -110,9 +110,13 @@ def latest_time(data: SequenceBatch) -> float:
 
 
 def _time_constant(parts: Sequence[nn.Module]) -> float:
-    """Return the median of what parts that read gaps tell of their time constants, or else 1."""
-    told = [getattr(part, "time_constant", None) for part in parts]
-    return statistics.median([one for one in told if isinstance(one, float)] or [1.0])
+    """Return the median of what parts that read gaps tell of their time constants, or else 1.
+
+    Parts that are no cells may have a ``tau`` alone.
+    """
+    told = [getattr(part, "time_constant", getattr(part, "tau", None)) for part in parts]
+    known = [one for one in told if isinstance(one, float | int) and one > 0]
+    return statistics.median(known or [1.0])
 
 
 def _takes_tau(parts: Sequence[nn.Module]) -> bool:

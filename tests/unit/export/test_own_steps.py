@@ -7,7 +7,7 @@ from torch import nn
 
 import tauflow
 from tauflow.cells import AbstractCell
-from tauflow.errors import ExportError
+from tauflow.errors import DataError, ExportError
 from tauflow.export import to_c, to_onnx, to_program
 
 pytest.importorskip("onnx")
@@ -53,6 +53,11 @@ class InNumPy(Own):
         return super().step(x, h, dt) * torch.from_numpy(np.exp(-dt.detach().numpy()))
 
 
+class Particular(Own):
+    def step(self, x, h, dt):
+        raise DataError("own step: no such sensor. Choose another one.")
+
+
 class AlongAGradient(Own):
     def step(self, x, h, dt):
         with torch.enable_grad():
@@ -96,6 +101,11 @@ def test_what_torch_cannot_trace_is_the_step_of_a_cell(kind, tmp_path):
     with pytest.raises(ExportError, match=words) as told:
         to_onnx(model(kind), tmp_path / "m.onnx")
     assert "\n" not in str(told.value)
+
+
+def test_what_a_step_says_itself_stays_so(tmp_path):
+    with pytest.raises(DataError, match=r"^own step: no such sensor"):
+        to_onnx(model(Particular), tmp_path / "m.onnx")
 
 
 def test_a_first_state_without_a_formula_is_no_matter_of_options(tmp_path):

@@ -5,12 +5,13 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import vmap
 
+from tauflow import checks
 from tauflow.kernels.engine import torch_state
 
 
 def test_nothing_surrounds_a_plain_call():
-    assert not torch_state.is_traced()
-    assert not torch_state.is_jit_traced()
+    assert not checks.is_traced()
+    assert not checks.is_jit_traced()
     assert not torch_state.is_forward_mode()
     assert not torch_state.under_transform_or_forward_mode()
     assert not torch_state.any_wrapped([torch.ones(2)])
@@ -22,7 +23,7 @@ def test_a_trace_shows():
     found = []
 
     def ask(x):
-        found.append((torch_state.is_jit_traced(), torch_state.is_traced()))
+        found.append((checks.is_jit_traced(), checks.is_traced()))
         return x + 1
 
     torch.jit.trace(ask, torch.ones(2), check_trace=False)

@@ -60,6 +60,22 @@ def test_a_damping_is_a_time_constant_and_no_other_option_is_advised():
         trained(2.0, rnn=tauflow.CTRNN, damping=100.0, solver="tsit5")
 
 
+def test_whole_numbers_and_parts_that_are_no_cells_tell_theirs():
+    class Slow(tauflow.cells.CTRNNCell):
+        time_constant = 50
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(500.0, rnn=lambda *args, **_: tauflow.RNN(Slow(*args, solver="tsit5")))
+    part = torch.nn.Identity()
+    part.uses_dt, part.tau = True, 50.0
+    rnn = tauflow.CfC(2, 3, backend="reference")
+    rnn.part = part
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(500.0, rnn=lambda *_, **__: rnn)
+
+
 @pytest.mark.parametrize("gap", [1e-4, 1e4])
 def test_a_memory_whose_clock_reads_ratios_alone_has_no_unit(gap):
     with warnings.catch_warnings():

@@ -105,7 +105,6 @@ class UntriedFirst(TPESampler):
             else CategoricalDistribution(one)
             for name, one in space.items()
         }
-
         self.single = {k: known[0][k] for k, one in self.distributions.items() if one.single()}
         self.related: dict[str, BaseDistribution] = {}
 

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from tauflow.cells.base import AbstractCell, first_parameter
 from tauflow.cells.built import changes
 from tauflow.cells.catalog import MODELS
-from tauflow.checks import shape_error
+from tauflow.checks import is_jit_traced, is_traced, shape_error
 from tauflow.errors import BackendError, DtypeError
 
 from .program import KernelCall, KernelSpec, Run
@@ -25,8 +25,6 @@ from .torch_state import (
     constant_when_traced,
     has_memory,
     is_exported,
-    is_jit_traced,
-    is_traced,
     under_transform_or_forward_mode,
 )
 

@@ -33,16 +33,6 @@ def fixed_when_traced(number: float) -> float:
     return float(guard_scalar(number))
 
 
-def is_jit_traced() -> bool:
-    """Whether ``torch.jit.trace`` records what runs."""
-    return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
-
-
-def is_traced() -> bool:
-    """Whether a compiler or ``torch.jit.trace`` records what runs."""
-    return torch.compiler.is_compiling() or is_jit_traced()
-
-
 def is_exported() -> bool:
     """Whether ``torch.export`` makes a program of what runs; torch 2.6 does not say."""
     return bool(_is_exporting())
