@@ -1,6 +1,7 @@
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import torch
 TYPED_ROOMS = re.search(
     r"^TYPED_ROOMS := (.*)$", (Path(__file__).parents[1] / "Makefile").read_text("utf-8"), re.M
 )[1].split()
+
+# Rooms that put every cell through the same tests: of many sets of parameters a quarter is enough
+# for everyday use, another one for each test, so that every cell meets a part of them.
+MATRICES = [Path(__file__).parent / room for room in ("conformance", "parity", "robustness")]
+MANY, ONE_IN = 8, 4
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():
@@ -26,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="all tries of tests/robustness, and all parameters of tests marked `sampled`",
+        help="all tries of tests/robustness, all sets of parameters and tests marked `thorough`; "
+        "the last two run without it where -k or the name of a test picks them",
     )
     parser.addoption(
         "--quick", action="store_true", help="a sixteenth of the parameters of every test"
@@ -34,11 +41,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that run with every annotated call checked."""
+    """Leave out what is for other times; mark the tests that run with annotated calls checked."""
+    sets = Counter(_function(item) for item in items)
+    picked = config.getoption("keyword") or any("::" in argument for argument in config.args)
     if config.getoption("--quick"):
-        _keep(config, items, lambda item: 16, slow=False)
-    elif not config.getoption("--full"):
-        _keep(config, items, _sampling)
+        _keep(config, items, lambda item: 16, without=("slow", "thorough"))
+    elif not (config.getoption("--full") or picked):
+        _keep(
+            config,
+            items,
+            lambda item: _sampling(item, sets[_function(item)]),
+            without=("thorough",),
+        )
     rooms = [Path(__file__).parents[1] / room for room in TYPED_ROOMS]
     if missing := [str(room) for room in rooms if not room.is_dir()]:
         raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
@@ -48,29 +62,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("typed")
 
 
-def _sampling(item: pytest.Item) -> int:
+def _function(item: pytest.Item) -> str:
+    """Return the name of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _sampling(item: pytest.Item, sets: int) -> int:
     """Return n, of a test of whose sets of parameters one in n is enough for everyday use."""
-    marker = item.get_closest_marker("sampled")
-    return marker.args[0] if marker else 1
+    if marker := item.get_closest_marker("sampled"):
+        return marker.args[0]
+    inside = any(item.path.is_relative_to(room) for room in MATRICES)
+    return ONE_IN if inside and sets > MANY else 1
 
 
 def _keep(
     config: pytest.Config,
     items: list[pytest.Item],
     one_in: Callable[[pytest.Item], int],
-    *,
-    slow: bool = True,
+    without: tuple[str, ...],
 ) -> None:
-    """Deselect of every test all but a few sets of parameters.
+    """Deselect tests by their marks, and of every other one all but a few sets of parameters.
 
     Those kept are the first one and others by a digest of their names: the same ones every time.
     """
     kept, left, met = [], [], set()
     for item in items:
-        function = item.nodeid.partition("[")[0]
+        function = _function(item)
         few = function not in met or zlib.crc32(item.nodeid.encode()) % one_in(item) == 0
         met.add(function)
-        keep = few and (slow or item.get_closest_marker("slow") is None)
+        keep = few and not any(map(item.get_closest_marker, without))
         (kept if keep else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept

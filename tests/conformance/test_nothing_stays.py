@@ -48,7 +48,7 @@ def assert_nothing_stays(model: nn.Module, x: torch.Tensor) -> None:
             call(model, x)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", variants.NAMES)
 def test_of_a_cell(name):
     assert_nothing_stays(variants.model(name).float(), torch.randn(B, T, D))

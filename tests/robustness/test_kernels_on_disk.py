@@ -149,6 +149,7 @@ def test_several_processes_on_an_empty_cache(tmp_path, tries):
         assert len(list(next(folder.iterdir()).iterdir())) == 1
 
 
+@pytest.mark.thorough
 def test_processes_killed_while_they_compile(tmp_path, tries):
     random_ = random.Random(0)
     for number in range(tries("kills while compiling", few=1, full=12)):

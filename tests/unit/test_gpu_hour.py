@@ -41,6 +41,7 @@ runpy.run_module("benchmarks", run_name="__main__")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_every_step_runs_with_torch_triton_and_numpy_alone(tmp_path):
     pytest.importorskip("triton", reason="triton is not installed")

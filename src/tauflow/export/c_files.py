@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -202,24 +203,30 @@ def generated(graph: Any, name: str) -> str:
     Raises:
         ExportError: the compiler has no C for one of its operators.
     """
-    compiling = require("emx_onnx_cgen.compiler", extra="c")
     errors = require("emx_onnx_cgen.errors", extra="c")
     _rename(graph)
     _narrow_indices(graph)
-    options = compiling.CompilerOptions(
-        model_name=f"{name}_step",
-        large_temp_threshold_bytes=0,  # nothing is allocated
-        large_weight_threshold=0,  # nor read from a file
-        restrict_arrays=False,
-    )
     try:
-        source: str = compiling.Compiler(options).compile(graph)
+        source: str = _compiler(f"{name}_step").compile(graph)
     except (errors.CompilerError, ValueError) as error:
         raise ExportError(f"the model's graph cannot be C: {error}") from error
     # Not every cell reads the gaps, which compilers warn of.
     source = re.sub(rf"(void {name}_step\([^)]*\bdt\[1\])", r"\1 EMX_UNUSED", source)
     # Weights are global there; with the name before theirs two models can be in one program.
     return re.sub(r"\bweight(\d+)_", rf"{name}_weight\1_", source)
+
+
+@lru_cache(maxsize=2)
+def _compiler(function: str) -> Any:
+    """Return what writes a function of C; a second one would parse all its templates again."""
+    compiling = require("emx_onnx_cgen.compiler", extra="c")
+    options = compiling.CompilerOptions(
+        model_name=function,
+        large_temp_threshold_bytes=0,  # nothing is allocated
+        large_weight_threshold=0,  # nor read from a file
+        restrict_arrays=False,
+    )
+    return compiling.Compiler(options)
 
 
 def _checked(step: ExportedStep) -> tuple[dict[str, Tensor], Tensor]:

@@ -127,6 +127,7 @@ def test_a_hopfield_network_has_nine_points_of_which_four_are_its_memories():
         assert abscissa == pytest.approx(max(slopes[abs(u)] for u in point))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_cell_rests_where_the_search_converged(name):
     cell = MODELS[name].build(2, 4)

@@ -159,6 +159,7 @@ def test_the_published_depths_of_neural_odes_come_out():
         assert quartiles == pytest.approx(np.quantile(depths, [0.25, 0.5, 0.75]))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.paper
 def test_the_published_depth_of_the_released_hard_tanh_ltc_comes_out():

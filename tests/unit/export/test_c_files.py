@@ -74,6 +74,7 @@ def sanitized():
     return program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("exported", ["circuit", "layered"])
 def test_ten_thousand_irregular_steps_equal_the_stream(exported, request, sanitized):
     rnn, written = request.getfixturevalue(exported)

@@ -25,7 +25,7 @@ def figure(name):
     return small(name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_written(name):

@@ -134,6 +134,7 @@ def test_a_digest_does_not_hang_on_the_blocks_it_is_made_of(monkeypatch, block):
     assert hash_tensors(tensors) == digest.hexdigest()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit on data")
 def test_more_than_fits_into_memory_is_written_and_trained_on(tmp_path):

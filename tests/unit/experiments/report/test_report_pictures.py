@@ -58,6 +58,7 @@ def test_errors_have_a_logarithmic_axis_with_plain_numbers(drawn, scores):
     assert min(scores) / 20 < shown[0] < shown[-1] < 20 * max(scores)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("low", [1.01, 2.01, 3.1, 5.1, 0.0234, 8e-7])
 @pytest.mark.parametrize("times", [1.0001, 1.3, 1.9, 2.6, 3.4, 5.0, 7.0])
 def test_errors_over_a_short_way_have_more_than_one_number(drawn, low, times):
@@ -72,6 +73,7 @@ def test_a_narrow_panel_beside_a_wide_one_shares_its_logarithmic_axis(drawn):
     readable(drawn[0].axes[0].yaxis)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("epochs", [1, 2, 7, 200, 2000, 20_000, 123_456])
 @pytest.mark.parametrize("count", [1, 3])
 def test_numbers_of_many_epochs_can_be_read(drawn, epochs, count):

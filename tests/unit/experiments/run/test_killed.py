@@ -72,6 +72,7 @@ reproduce(tiny(recipe=recipe), jobs=2, **where)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell who a parent is")
 def test_workers_end_with_the_command_that_started_them(tmp_path):
@@ -164,6 +165,7 @@ def die_of_one_run(job, **options):
     return kept(job, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path, monkeypatch):
     places = {"results_dir": tmp_path / "results", "runs_dir": tmp_path / "runs"}
