@@ -25,7 +25,7 @@ def info(
 
     source, ahead = model_entry(model), entry_of(model).looks_ahead({})
     own = source.cell if isinstance(source, ModelEntry) else source.model
-    say(f"{source.title} ({model}): {source.paper}\n")
+    say(f"{source.title} ({model}): {source.paper or 'in no paper'}\n")
     say(_in_plain_words(inspect.getdoc(own) or ""))
     say(f"\n{_AHEAD if ahead else _CAUSAL}")
     rows = list(_options(own, source.options))

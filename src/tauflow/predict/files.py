@@ -62,7 +62,8 @@ def load_predictor(path: str | Path) -> Predictor:
         if not (path / PREDICTOR).is_file():
             raise DataNotFoundError(
                 f"{path} holds no {PREDICTOR}, which a finished 'tauflow run' leaves. Give the "
-                "folder of a run, and continue one that was stopped with --resume."
+                "folder of a run, and continue one that was stopped with --resume. A model that no "
+                "file can describe leaves none; the run said so."
             )
         path = path / PREDICTOR
     if not path.is_file():

@@ -1,7 +1,7 @@
 """What a wiring is: a description of who may synapse onto whom, and the synapses it builds."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import get_annotations
 from typing import Any, ClassVar
@@ -134,12 +134,18 @@ class AbstractWiring(ABC):
         return [("neurons", list(range(self.units)))]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the arguments, for JSON; :func:`wiring_from_dict` reads it back."""
-        given = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
-            if field.compare
-        }
+        """Return the kind and the arguments, for JSON; :func:`wiring_from_dict` reads it back.
+
+        Raises:
+            WiringError: the wiring is no dataclass, and does not write this method itself.
+        """
+        if not is_dataclass(self):
+            name = type(self).__name__
+            raise WiringError(
+                f"{name} is no dataclass, so that nothing tells the arguments it was built with. "
+                f"Put @dataclass(frozen=True) above class {name}, with its arguments as fields."
+            )
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         return {"kind": self.kind} | {name: python_number(v) for name, v in given.items()}
 
     def _freeze(self, **values: int | float) -> None:

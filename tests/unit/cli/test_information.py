@@ -4,6 +4,8 @@ import re
 
 import torch
 
+from tauflow.cells import ElmanCell
+from tauflow.cells.catalog import MODELS, ModelEntry
 from tauflow.cli import doctor as module
 
 
@@ -46,6 +48,15 @@ def test_info_says_that_there_is_no_folder_of_results(call, tmp_path):
 def test_info_says_whether_a_model_looks_ahead(call):
     assert "Causal: " in call("info", "transformer").output
     assert "Looks ahead: " in call("info", "latent-ode-ode").output
+
+
+def test_info_says_that_a_model_is_in_no_paper(call, monkeypatch):
+    class Mine(ElmanCell):
+        paper = ""
+
+    monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
+    MODELS.add("mine", ModelEntry("mine", "Mine", Mine))
+    assert "Mine (mine): in no paper" in call("info", "mine").output
 
 
 def test_models_are_found_by_what_they_speak_of(call):

@@ -53,6 +53,20 @@ def test_a_plain_frozen_dataclass_is_a_wiring(kind):
     assert cell.step(torch.randn(2, 3), torch.zeros(2, 5), torch.ones(2, 1)).shape == (2, 5)
 
 
+def test_a_wiring_that_is_no_dataclass_runs_and_cannot_be_described():
+    class Bare(AbstractWiring):
+        kind = "bare"
+        units, output_size = 4, 2
+
+        def build(self, input_size: int) -> Synapses:
+            return Ring(4).build(input_size)
+
+    cell = LTCCell(3, Bare())
+    assert cell.step(torch.zeros(2, 3), torch.zeros(2, 4), torch.ones(2, 1)).shape == (2, 4)
+    with pytest.raises(WiringError, match=r"Bare is no dataclass, .* @dataclass\(frozen=True\)"):
+        Bare().to_dict()
+
+
 def test_a_subclass_keeps_the_constructor_that_it_inherits():
     @dataclass(frozen=True)
     class Excitatory(RandomSparse):
