@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import vjp
 
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import update_gate
 from tauflow.checks import floating, positive, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
@@ -27,6 +28,8 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 _NUMBERS_PER_CHUNK = 4_000_000
 _MOST_ROWS = 256
+_ROUNDINGS_SHOWN = 1000
+"""Roundings of a state that a map's gate must let through for what it holds back to be known."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Flow:
         dtype: of the states; double precision, for a root is no better than its rounding.
         device: of the states.
         gate: maps states (B, S) to the factors in (0, 1] that gates put on each velocity; ``None``
-            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``.
+            if there are none. :func:`as_flow` takes it from the cell's ``update_gate``, at the gap
+            of the step.
     """
 
     velocity: StateMap
@@ -92,12 +96,14 @@ class Flow:
         """Return the speed that the states would have with every gate open.
 
         A gate that is shut holds a state wherever it is; this speed tells such a state from one to
-        which the network has come to rest. Infinite where a gate is 0.
+        which the network has come to rest. Infinite where a gate is 0; also where the gate of a map
+        lets less of it through than the rounding of h' can show, so that h' - h says nothing.
         """
         if self.gate is None:
             return self.speed(h)
         gate = self.gate(h)
-        pull = torch.where(gate > 0, self.velocity(h) / gate, math.inf)
+        shut = _ROUNDINGS_SHOWN * torch.finfo(gate.dtype).eps if self.gap else 0.0
+        pull = torch.where(gate > shut, self.velocity(h) / gate, math.inf)
         return torch.linalg.vector_norm(pull, dim=-1)  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -279,8 +285,10 @@ def _flow_of_network(
         return torch.cat([after for *_, after in layers(h, dt)], dim=-1)
 
     def gate(h: Tensor) -> Tensor:
-        steps = layers(h, torch.full_like(h[:, :1], gap))
-        return torch.cat([cell.update_gate(x, before) for cell, x, before, _ in steps], dim=-1)
+        gaps = torch.full_like(h[:, :1], gap)
+        return torch.cat(
+            [update_gate(cell, x, before, gaps) for cell, x, before, _ in layers(h, gaps)], dim=-1
+        )
 
     def finite_velocity(h: Tensor) -> Tensor:
         return (step(h, torch.full_like(h[:, :1], gap)) - h) / gap

@@ -111,6 +111,9 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
 
         A gate that is shut makes a state rest that is no fixed point of what the gate lets in;
         :func:`tauflow.analysis.find_fixed_points` can tell the two apart by this.
+
+        Where the gate also depends on the gap, the override has one more argument, by the name
+        ``dt``, and is given the gap of the step, (B, 1), there; 0 in continuous time.
         """
         return torch.ones_like(h)
 

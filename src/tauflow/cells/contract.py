@@ -5,6 +5,7 @@ mind a method that nobody has called yet.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,22 +36,53 @@ def check_cell(cell: "AbstractCell") -> None:
         _check_call(cell, "hoist", "x", "dt", *observed)
 
 
-def _check_call(cell: "AbstractCell", method: str, *arguments: str) -> None:
-    """Raise unless a method takes these arguments, by position."""
-    call = getattr(cell, method)
-    try:
-        signature = inspect.signature(call)
-    except (TypeError, ValueError):  # of what is not written in Python
+def _check_call(cell: "AbstractCell", method: str, *arguments: str, by_name: str = "") -> None:
+    """Raise unless a method takes these arguments by position, and perhaps one more by name."""
+    signature = _signature(getattr(cell, method))
+    if signature is None:
         return
+    named = {by_name: by_name} if by_name else {}
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **named)
     except TypeError:
-        where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(arguments)})"
-        with_what = " of a cell with uses_observed=True" if cell.uses_observed else ""
+        given = [*arguments, *(f"{name}={name}" for name in named)]
+        where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(given)})"
+        masked = cell.uses_observed and "observed" in arguments
+        with_what = " of a cell with uses_observed=True" if masked else ""
         raise ArgumentError(
             f"{where} has the arguments {signature}, but the method{with_what} is called as "
             f"{called}. Let it take these."
         ) from None
+
+
+def _signature(call: Callable[..., object]) -> inspect.Signature | None:
+    """Return what a method takes, ``None`` if it is not written in Python."""
+    try:
+        return inspect.signature(call)
+    except (TypeError, ValueError):
+        return None
+
+
+def update_gate(cell: "AbstractCell", x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+    """Return the factors that a cell's gates put on the velocity of its state, (B, S).
+
+    Most gates do not depend on the gap; it is given to a method with an argument named ``dt``.
+    A method by this name is looked at here and not when the cell is built, for only analyses ask.
+
+    Args:
+        cell: whose gates they are.
+        x: inputs, (B, I).
+        h: states, (B, S).
+        dt: gaps, (B, 1); 0 in continuous time.
+
+    Raises:
+        ArgumentError: the method takes other arguments.
+    """
+    signature = _signature(cell.update_gate)
+    timed = signature is not None and "dt" in signature.parameters
+    _check_call(cell, "update_gate", "x", "h", by_name="dt" if timed else "")
+    gap = {"dt": dt} if timed else {}
+    return cell.update_gate(x, h, **gap)
 
 
 def initial_state(cell: "AbstractCell", x: Tensor) -> Tensor:

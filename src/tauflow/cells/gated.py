@@ -178,9 +178,14 @@ class GRUCell(AbstractGatedCell):
         """Return the state after a new input."""
         return gru_update(gates, h @ self.W_h.T + self.b_h, h)
 
-    def update_gate(self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-        """Return 1 - z; where the gap is a feature, that of a gap of 1."""
-        (gates,), _ = self.hoist(x, torch.ones_like(x[..., :1]))
+    def update_gate(
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"] | None = None,
+    ) -> Float[Tensor, "B S"]:
+        """Return 1 - z; where the gap is a feature, that of ``dt``, by default 1."""
+        (gates,), _ = self.hoist(x, torch.ones_like(x[..., :1]) if dt is None else dt)
         z = (gates + h @ self.W_h.T + self.b_h).chunk(3, dim=-1)[1]
         return torch.sigmoid(-z)
 

@@ -166,6 +166,23 @@ class PhasedLSTMCell(AbstractHoistedCell):
         moved = phased_update(h[..., : 2 * N], drive, self._openness(t, *rhythm), self.W_h.T)
         return torch.cat([moved, *in_parts(t, h.dtype)], dim=-1)
 
+    def update_gate(
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"] | None = None,
+    ) -> Float[Tensor, "B S"]:
+        """Return k after a gap of ``dt``, by default 1, for h and c, and 1 for the time.
+
+        As released, k exceeds 1 in the middle of a cycle once r does.
+        """
+        N = self.hidden_size
+        t = torch.ones_like(h[..., :1]) if dt is None else dt
+        if self.form == "paper":
+            t = clock(h[..., 2 * N :]) + t
+        k = self.openness(t).to(h.dtype).expand(*h.shape[:-1], N)
+        return torch.cat([k, k, torch.ones_like(h[..., 2 * N :])], dim=-1)
+
 
 def phased_update(before: Tensor, drive: Tensor, k: Tensor, W_h_T: Tensor) -> Tensor:
     """Return [h; c] after a step of an LSTM that gates let through as far as k."""
