@@ -94,3 +94,5 @@ def test_its_numbers_are_those_of_the_report():
     words = ("as published", "better", "worse", "unfinished")
     counts = ", ".join(f"{found[f'rows {word}']} {word}" for word in words)
     assert f"Of {rows} rows {measured} are measured: {counts}." in README
+    twice = found["rows whose runs another table shows, too"].partition(" ")[0]
+    assert f"{twice} of these stand in two tables" in README.replace("\n", " ")

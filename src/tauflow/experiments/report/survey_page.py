@@ -62,11 +62,13 @@ def facts(found: Survey) -> list[tuple[str, str]]:
     rows += sum(len(one.rows) for one in found.unmeasured if one.published)
     judged = [e for one in tables for e in one.entries if e.judgement in (AGREES, BETTER, WORSE)]
     silent = measured - sum(one.count(word) for one in tables for word in JUDGEMENTS)
-    shared = sum(
-        any(r.experiment != one.experiment.name for r in entry.records)
+    shared = [
+        entry.judgement
         for one in tables
         for entry in one.measured
-    )
+        if any(record.experiment != one.experiment.name for record in entry.records)
+    ]
+    twice = ", ".join(f"{shared.count(word)} {word}" for word in JUDGEMENTS if word in shared)
     single = sum(len(entry.records) == 1 for entry in judged)
     others = [r for one in found.tables for tried in one.tried for r in tried.records]
     compared = [r for one in found.comparisons for r in one.grid.records]
@@ -75,7 +77,7 @@ def facts(found: Survey) -> list[tuple[str, str]]:
         ("rows measured", f"{measured} of {rows}"),
         *((f"rows {word}", str(sum(t.count(word) for t in tables))) for word in JUDGEMENTS),
         ("rows without a judgement", str(silent)),
-        ("rows that stand in two tables", str(shared)),
+        ("rows whose runs another table shows, too", f"{len(shared)}{twice and f' ({twice})'}"),
         ("judged by one seed", f"{single} of {len(judged)}"),
         ("runs", _effort(records)),
         ("runs with other settings", _effort(others)),

@@ -14,10 +14,11 @@ _LARGEST = 1e100
 _MOST = 10**12
 """No count is beyond it."""
 _PER_EPOCH = ("train_loss", "valid", "test")
+_SCORES = ("valid", "test", "last_test")
 
 
 def check_record(record: type, values: Any) -> dict[str, Any]:
-    """Return the arguments of a record, as JSON gave them, if they are such.
+    """Return the arguments of a record, as JSON gave them, if they are such; no score for NaN.
 
     Args:
         record: the dataclass.
@@ -35,7 +36,14 @@ def check_record(record: type, values: Any) -> dict[str, Any]:
     _check_recipe(values["config"])
     for place, row in enumerate(values.get("history", ())):
         _check_epoch(f"history[{place}].", row)
-    return values
+    return {
+        name: None if name in _SCORES and _is_nan(value) else value
+        for name, value in values.items()
+    }
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _check_keys(record: type, values: Mapping[str, Any]) -> None:

@@ -33,8 +33,8 @@ def varied(
             others for which a value is impossible stay as they are. By default all must.
 
     Raises:
-        SpecificationError: a name is of none of these, a value is impossible for a row, or no row
-            is trained.
+        SpecificationError: a name is of none of these, a value is impossible for a row, no row is
+            trained, or all that are chosen have these values.
         UnknownNameError: there is no such row.
     """
     if not changes:
@@ -60,6 +60,12 @@ def varied(
             if row in chosen:
                 raise
             rows.append(row)
+    if all(new == old for new, old in zip(rows, experiment.rows, strict=True) if old in chosen):
+        given = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        raise SpecificationError(
+            f"{given} changes nothing: {', '.join(row.name for row in chosen)} of "
+            f"{experiment.name} {'is' if len(chosen) == 1 else 'are'} so. Leave it out."
+        )
     return replace(
         experiment,
         name=_short(re.sub(r"[^\w.-]+", "-", f"{experiment.name}{VARIED}{words}")),

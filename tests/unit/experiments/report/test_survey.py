@@ -98,6 +98,17 @@ def entries_of(found):
     return {entry.row.name: entry for entry in table.entries}
 
 
+def test_a_score_that_is_no_number_is_none(folder, surveyed):
+    add(folder, seed=0, test=float("nan"))
+    assert entries_of(surveyed())["gru"].judgement == ""
+    add(folder, seed=1, test=0.8)
+    entry = entries_of(surveyed())["gru"]
+    assert (entry.seeds[0], entry.judgement) == (1, WORSE)
+    assert entry.line.ours.startswith("0.800")
+    add_varied(folder, {"recipe.lr": 0.5}, test=float("nan"))
+    assert surveyed().tables[0].tried == ()
+
+
 @pytest.mark.parametrize(
     ("tests", "difference", "judgement"),
     [  # the paper says 0.5 ± 0.1 for a squared error

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tiny_experiment import parsed, tiny
 
@@ -26,6 +28,18 @@ def test_recipe_model_and_data_of_every_row_can_differ():
         assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
         assert row.model.options == {**own.model.options, "num_layers": 2}
         assert row.part.options == {**own.part.options, "noise": 0.25}
+
+
+def test_values_that_rows_have_already_are_refused():
+    table = tiny()
+    same = {"recipe.lr": table.row("gru").recipe.lr}
+    with pytest.raises(
+        SpecificationError, match=r"^recipe.lr=0\.\d+ changes nothing: gru of tiny is"
+    ):
+        varied(table, same, ["gru"])
+    wider = replace(table.row("elman"), recipe=table.row("elman").recipe.changed({"lr": 0.5}))
+    rows = tuple(wider if row.name == "elman" else row for row in table.rows)
+    assert varied(replace(table, rows=rows), same).row("elman").recipe.lr == same["recipe.lr"]
 
 
 def test_every_setting_of_a_search_differs():
