@@ -118,6 +118,11 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
         """Whether masked steps at the ends of sequences change nothing, as the body says."""
         return self.rnn.skips_padding
 
+    @property
+    def uses_observed(self) -> bool:
+        """Whether the body takes the (B, T, I) mask of measured features."""
+        return self.rnn.uses_observed
+
     def initial_state(self, batch_size: int = 1) -> Tensor:
         """Return the state that sequences start from; see :meth:`SequenceModule.initial_state`."""
         return self._steppable("initial_state").initial_state(batch_size)

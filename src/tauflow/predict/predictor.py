@@ -33,7 +33,8 @@ class Predictor:
         card: of the data.
         table: of a user's own table, which columns are what, and their scaling.
         observed: whether the batches that the model was trained on said which features were
-            missing, rather than inputs, or nobody.
+            missing, rather than inputs, or nobody. A model that says ``uses_observed = True``, as
+            tauflow's do where they take that mask, is told in any case.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Predictor:
 
         Raises:
             ArgumentError: the model was trained on no table, and ``data`` is no batch; ``ahead`` is
-                missing or not needed.
+                missing or not needed; or a feature has missing values, and the model neither takes
+                ``observed`` nor has an input that says so.
             UnknownNameError: there is no such column.
             DataError: a cell, named by row and column, does not hold what it should.
             TimeError: times run backwards, or are dates here and numbers there.
@@ -129,7 +131,7 @@ class Predictor:
             self.card,
             self.table,
             data,
-            observed=self.observed,
+            observed=self.observed or getattr(self.model, "uses_observed", False) is True,
             ahead=ahead,
             delimiter=delimiter,
             decimal=decimal,

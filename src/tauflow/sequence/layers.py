@@ -139,6 +139,11 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
         """Neurons of a layer, in one direction."""
         return self.cell.hidden_size
 
+    @property
+    def uses_observed(self) -> bool:
+        """Whether it takes the (B, T, I) mask of measured features."""
+        return self.cell.uses_observed
+
     def split_state(self, h: Tensor) -> list[dict[str, Tensor]]:
         """Return the named parts of each cell's state, layer by layer, forward first."""
         cells = self.each_cell

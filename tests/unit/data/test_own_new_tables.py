@@ -4,6 +4,7 @@ import pytest
 import torch
 from own_tables import NAN, by_id, changed, visits, write
 
+import tauflow
 from tauflow.data import from_table, load_task, sequences_like
 from tauflow.errors import ArgumentError, DataError, TimeError, UnknownNameError
 
@@ -64,13 +65,31 @@ def test_the_last_row_looks_ahead():
         (None, {}, {}, "ahead must say how long after the last row"),
         (None, {}, {"ahead": -1.0}, "ahead must be a number above 0"),
         ("died", {}, {"ahead": 1.0}, "no input for the gap ahead"),
-        ("died", changed("b", 1, NAN), {}, "'b' has missing values, and in the"),
     ],
 )
 def test_what_does_not_fit(target, table, options, message):
     data = from_table(visits(), target=target, **SAID)
     with pytest.raises(ArgumentError, match=message):
         sequences_like(data, visits(**table), **options)
+
+
+def test_missing_values_are_told_also_where_the_training_had_none():
+    data = from_table(visits(), target="died", **SAID)
+    assert sequences_like(data, visits())[1].observed is None
+    _, batch = sequences_like(data, visits(**changed("b", 1, NAN)))
+    assert (~batch.observed).nonzero().tolist() == [[0, 1, 1]]
+    assert batch.x[0, 1, 1] == 0.0
+    model = tauflow.SequenceModel(tauflow.CfC(2, 3, return_sequences=False), 2)
+    with pytest.raises(ArgumentError, match=r"CfC.* does not model missing features"):
+        model(batch.x, dt=batch.dt, mask=batch.mask, observed=batch.observed)
+
+
+def test_inputs_of_the_training_say_of_their_own_features_alone_what_is_missing():
+    table = visits(**changed("a", 4, NAN))
+    data = from_table(table, target="died", missing="inputs", **SAID)
+    assert sequences_like(data, table)[1].x.shape[2] == 3
+    with pytest.raises(ArgumentError, match="'b' has missing values, and in the other table it"):
+        sequences_like(data, visits(**changed("b", 1, NAN)))
 
 
 def test_numbers_are_no_dates_where_they_were_none_before():

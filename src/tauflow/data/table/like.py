@@ -1,6 +1,6 @@
 """Another table as a first one was read: to predict what nobody knows yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +51,11 @@ class NewTable:
     gap: float | None
     ahead: Floats | None
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the batches say that a feature is missing."""
+        return self.observed is not None and not bool(self.observed[self.sequences.rows].all())
+
     def pieces(self) -> list[tuple[int, int]]:
         """Return where to cut the sequences for batches that are not too large to compute with."""
         cuts, longest = [0], 0
@@ -95,6 +100,9 @@ def sequences_like(
     next-step prediction all rows are there, the last one too; where the rows of ``data`` are all as
     far apart, so far ahead is what the model predicts, however far apart those of ``table`` are.
 
+    ``observed`` says which features are missing, also where ``data`` have no missing value: models
+    that do not take it then refuse the batch. Where inputs of ``data`` say so, it is left out.
+
     Args:
         data: what :func:`tauflow.data.from_table` or :func:`tauflow.data.read_csv` returned.
         table: a table or the path of a file, as :func:`tauflow.data.from_table` takes it.
@@ -108,7 +116,8 @@ def sequences_like(
         target per id, y is 0 and means nothing.
 
     Raises:
-        ArgumentError: ``data`` are not a table's, or ``ahead`` is missing or not needed.
+        ArgumentError: ``data`` are not a table's; ``ahead`` is missing or not needed; or inputs of
+            ``data`` say what was measured, but not of a feature that has missing values here.
         UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
     if not isinstance(data, TaskData):
@@ -120,10 +129,12 @@ def sequences_like(
         raise ArgumentError(
             f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
         )
-    told = data.train.observed is not None
     said = {"delimiter": delimiter, "decimal": decimal}
-    found = table_like(data.card, info, table, observed=told, ahead=ahead, **said)
-    return found.sequences.ids, found.batch()
+    found = table_like(data.card, info, table, observed=True, ahead=ahead, **said)
+    batch = found.batch()
+    if data.train.observed is None and not found.has_gaps:
+        batch = replace(batch, observed=None)  # for models that do not take it
+    return found.sequences.ids, batch
 
 
 def table_like(
@@ -142,7 +153,7 @@ def table_like(
         card: of the task.
         info: what is known of its table.
         table: the other one.
-        observed: whether the batches say which features are missing, rather than inputs.
+        observed: whether the batches say which features are missing, where no inputs do.
         ahead: see :func:`sequences_like`.
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
@@ -190,7 +201,11 @@ def table_like(
         x, there = with_input(x, there, following / float(info.x_scale[count]))
     elif ahead is not None:
         raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
-    x, seen = (x, there) if observed else (_with_measured(info, x, there, sequences), None)
+    seen = None
+    if observed and len(info.inputs) == x.shape[1]:
+        seen = there
+    else:
+        x = _with_measured(info, x, there, sequences)
     return NewTable(sheet, sequences, card, x, seen, None if times is None else info.gap, following)
 
 
