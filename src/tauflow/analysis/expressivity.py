@@ -1,5 +1,6 @@
 """How expressive a network is: how well it can be made to follow noise."""
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
+from tauflow.cells.catalog import MODELS
+from tauflow.cells.gated_fields import AbstractGatedFlowCell
 from tauflow.checks import at_least, positive
 from tauflow.errors import ArgumentError, NonFiniteError, ShapeError
 from tauflow.sequence import build
@@ -60,8 +63,12 @@ def fit_noise(
     an affine initial state and Glorot normal weights, the lowest training error of any epoch. The
     path is that of the data set ``"ornstein-uhlenbeck"``.
 
+    Unless the options say otherwise, that start and those weights are given to the models that have
+    them to choose (the networks of the paper: ``"gnode"``, ``"node"``, ``"mgru"``, ``"lem"`` and
+    those that end in ``"-euler"``). Every other model starts as it does by default.
+
     Args:
-        network: name of a model in the catalog, such as ``"gnode"``.
+        network: name of a cell in the catalog (:data:`tauflow.cells.MODELS`), such as ``"gnode"``.
         path: to follow, one sample per step.
         hidden_size: N.
         drive: every input at every step; there are D inputs.
@@ -74,6 +81,8 @@ def fit_noise(
 
     Raises:
         ShapeError: the path has other than two axes.
+        UnknownNameError: no cell of the catalog has that name.
+        OptionError: the model does not take an option.
     """
     if path.ndim != 2 or not len(path):
         raise ShapeError(
@@ -117,7 +126,7 @@ class NoiseRow:
 
     Args:
         network: its name in the sweep.
-        value: of what is varied.
+        value: of what is varied; a number as a float, anything else as it was given.
         mean: of the lowest errors of the seeds.
         deviation: their standard deviation, 0 with one seed.
         errors: of each seed; NaN where training did not stay finite.
@@ -128,7 +137,7 @@ class NoiseRow:
     """
 
     network: str
-    value: float
+    value: Any
     mean: float
     deviation: float
     errors: tuple[float, ...]
@@ -143,7 +152,7 @@ def noise_sweep(
     path: Float[Tensor, "T D"],
     *,
     vary: str,
-    values: Sequence[float],
+    values: Sequence[Any],
     seeds: int = 5,
     lr: Sequence[float] = LEARNING_RATES,
     weight_decay: Sequence[float] = WEIGHT_DECAYS,
@@ -164,7 +173,7 @@ def noise_sweep(
             ``"hidden_size"`` among them.
         path: to follow.
         vary: the option that is varied.
-        values: that it takes.
+        values: that it takes, such as numbers, or names of activations.
         seeds: how many.
         lr: learning rates to choose from.
         weight_decay: decays to choose from.
@@ -195,7 +204,7 @@ def noise_sweep(
 
 def _row(
     name: str,
-    value: float,
+    value: Any,
     options: dict[str, Any],
     path: Tensor,
     seeds: int,
@@ -214,7 +223,7 @@ def _row(
     errors = torch.tensor([fit.error for fit in fits], dtype=torch.float64)
     return NoiseRow(
         name,
-        float(value),
+        float(value) if is_number(value) else value,
         float(errors.mean()),
         float(errors.std()) if seeds > 1 else 0.0,
         tuple(errors.tolist()),
@@ -225,6 +234,11 @@ def _row(
     )
 
 
+def is_number(value: object) -> bool:
+    """Return whether a varied value is a number, of Python or of an array; a flag is none."""
+    return hasattr(value, "__float__") and not isinstance(value, bool)
+
+
 class _WithReadout(nn.Module):
     """A network of the catalog and an affine readout, trained together."""
 
@@ -232,8 +246,7 @@ class _WithReadout(nn.Module):
         self, network: str, size: int, hidden_size: int, options: Mapping[str, Any]
     ) -> None:
         super().__init__()
-        merged = {"initial_state": "affine", "init": "glorot_normal", **options}
-        self.rnn = build(network, size, hidden_size, **merged)
+        self.rnn = build(network, size, hidden_size, **{**_start(network), **options})
         self.head = nn.Linear(self.rnn.output_size, size)
         nn.init.xavier_normal_(self.head.weight)
         nn.init.normal_(self.head.bias, std=1e-3)
@@ -241,3 +254,12 @@ class _WithReadout(nn.Module):
     def forward(self, x: Tensor, **times: Any) -> tuple[Tensor, Tensor]:
         y, h = self.rnn(x, **times)
         return self.head(y), h
+
+
+def _start(network: str) -> dict[str, str]:
+    """Return the options with which the paper's networks start, as far as the model has them."""
+    if network not in MODELS or not issubclass(cell := MODELS[network].cell, AbstractGatedFlowCell):
+        return {}  # "init" is an option of many more cells, whose schemes are others
+    taken = inspect.signature(cell.__init__).parameters
+    start = {"initial_state": "affine", "init": "glorot_normal"}
+    return {name: value for name, value in start.items() if name in taken}

@@ -11,7 +11,7 @@ from tauflow.draw.axes import new_axes
 from tauflow.draw.palette import COLOURS, GREY, INK, MARKERS
 
 from .capacity import CapacityCurve, separable_fraction
-from .expressivity import NoiseFit, NoiseRow
+from .expressivity import NoiseFit, NoiseRow, is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +65,9 @@ def draw_noise_sweep(
 ) -> "Axes":
     """Draw the error of each network over what was varied: means, with standard deviations.
 
+    Numbers lie on a logarithmic axis; values that are not all numbers stand side by side, in the
+    order in which they come.
+
     Source: Kim et al. 2023, "Gated neural ODEs", Figures 3B-F and 11-14.
 
     Args:
@@ -78,6 +81,8 @@ def draw_noise_sweep(
 
     ax = ax or new_axes(4.8, 3.6)
     names = list(dict.fromkeys(row.network for row in rows))
+    numeric = all(is_number(row.value) for row in rows)
+    labels = list(dict.fromkeys(str(row.value) for row in rows))
     for index, name in enumerate(names):
         own = [row for row in rows if row.network == name]
         colour, mark = (looks or {}).get(name, (COLOURS[index % 7], MARKERS[index % 7]))
@@ -85,7 +90,7 @@ def draw_noise_sweep(
         # a bar below zero has no place on a logarithmic axis
         down = [min(row.deviation, 0.99 * row.mean) for row in own]
         ax.errorbar(
-            [row.value for row in own],
+            [row.value if numeric else labels.index(str(row.value)) for row in own],
             means,
             yerr=[down, [row.deviation for row in own]],
             color=colour,
@@ -97,7 +102,11 @@ def draw_noise_sweep(
         )
     if baseline is not None:
         ax.axhline(baseline, color=GREY, linewidth=1, linestyle="--", label="mean of the path")
-    ax.set(xscale="log", yscale="log", xlabel=label, ylabel="training error (MSE)")
+    ax.set(yscale="log", xlabel=label, ylabel="training error (MSE)")
+    if numeric:
+        ax.set_xscale("log")
+    else:
+        ax.set_xticks(range(len(labels)), labels)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize="small")
     return ax

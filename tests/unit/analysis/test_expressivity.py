@@ -8,6 +8,7 @@ from matplotlib import pyplot as plt
 
 import tauflow
 from tauflow.analysis import draw_noise_fits, draw_noise_sweep, fit_noise, noise_sweep
+from tauflow.cells import MODELS
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, ShapeError
 
@@ -56,6 +57,26 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert a.errors != c.errors
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_of_the_catalog_can_be_fitted(name):
+    assert len(fit_noise(name, noise(4, 2), hidden_size=4, epochs=1).errors) == 1
+
+
+@pytest.mark.parametrize("name", ["gnode", "node", "mgru", "lem", "gru-euler", "lstm-euler"])
+def test_networks_of_the_paper_start_as_there_unless_told_otherwise(name):
+    """An affine start is a map of the first input to the state, beside what the cell has anyway."""
+    path = noise(4, 2)
+    paper = fit_noise(name, path, hidden_size=4, epochs=1)
+    zeros = fit_noise(name, path, hidden_size=4, epochs=1, initial_state="zeros")
+    width = tauflow.build(name, 2, 4).state_size
+    assert paper.parameters - zeros.parameters == width * (2 + 1)
+    glorot, kaiming = (
+        fit_noise(name, path, hidden_size=4, epochs=1, init=init)
+        for init in ("glorot_normal", "kaiming")
+    )
+    assert paper.errors == glorot.errors != kaiming.errors
+
+
 def test_training_that_blows_up_is_reported():
     fit = fit_noise("node", noise(5, 2), hidden_size=4, epochs=5, lr=1e30)
     assert not fit.finite
@@ -94,6 +115,37 @@ def test_a_sweep_takes_the_best_recipe_for_every_value():
     looks = {"GRU": ("red", "s"), "RNN": ("green", "P")}
     (other,) = draw_noise_sweep(rows, "time constant", looks=looks).containers
     assert (other.lines[0].get_color(), other.lines[0].get_marker()) == ("green", "P")
+
+
+def test_a_sweep_over_names_keeps_them():
+    path = noise(5, 2)
+    options = {"network": "gnode", "hidden_size": 3, "units": 4}
+    brief = {"seeds": 1, "lr": (1e-2,), "weight_decay": (1e-3,), "epochs": 2}
+    rows = noise_sweep(
+        {"gnODE": options}, path, vary="activation", values=("tanh", "relu"), **brief
+    )
+    assert [row.value for row in rows] == ["tanh", "relu"]
+    for row in rows:
+        fit = fit_noise(
+            **options, path=path, activation=row.value, lr=1e-2, weight_decay=1e-3, epochs=2
+        )
+        assert row.errors == (fit.error,)
+    ax = draw_noise_sweep(rows, "activation")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["tanh", "relu"]
+    (bars,) = ax.containers
+    assert list(bars.lines[0].get_xdata()) == list(ax.get_xticks()) == [0, 1]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "log")
+
+
+def test_numbers_of_a_sweep_become_floats_and_flags_stay():
+    path = noise(4, 2)
+    brief = {"seeds": 1, "lr": (1e-2,), "weight_decay": (1e-3,), "epochs": 1}
+    rows = noise_sweep({"a": {"network": "mgru"}}, path, vary="hidden_size", values=(2, 3), **brief)
+    assert [(row.value, type(row.value)) for row in rows] == [(2.0, float), (3.0, float)]
+    options = {"network": "gru", "hidden_size": 2}
+    rows = noise_sweep({"a": options}, path, vary="append_dt", values=(False, True), **brief)
+    assert [row.value for row in rows] == [False, True]
+    assert all(isinstance(row.value, bool) for row in rows)
 
 
 def test_picture_of_fits():
