@@ -80,7 +80,8 @@ def gating_spectrum(
     within(0.0, math.inf, sigma_z=sigma_z)
     generator = torch.Generator().manual_seed(at_least(0, seed=seed))
     build = _lem if network == "lem" else _mgru if network == "mgru" else _gnode
-    cell = build(neurons, sigma_w, sigma_z, generator)
+    with torch.random.fork_rng(devices=[]):  # a cell draws weights first, which are overwritten
+        cell = build(neurons, sigma_w, sigma_z, generator)
     return _spectrum_after(cell, steps, tolerance, generator, spread=1.0)
 
 
@@ -161,25 +162,26 @@ def sample_network(
     Args:
         family: what to draw.
         neurons: N.
-        generator: of the weights.
+        generator: of the weights; the global one, which otherwise is left alone, by default.
     """
     hidden = max(1, round(family.aspect * at_least(1, neurons=neurons)))
     deep = family.layers > 1
-    cell = GNODECell(
-        1,
-        neurons,
-        layers=family.layers,
-        units=hidden if deep else None,
-        gate_layers=0,
-        activation=family.activation if deep else None,
-        final_activation=family.final_activation,
-    )
+    with torch.random.fork_rng(devices=[], enabled=generator is not None):
+        cell = GNODECell(
+            1,
+            neurons,
+            layers=family.layers,
+            units=hidden if deep else None,
+            gate_layers=0,
+            activation=family.activation if deep else None,
+            final_activation=family.final_activation,
+        )
     weights = [cell.W_h, *cell.W_F]
     for weight, gain in zip(weights, family.gains, strict=True):
         _draw(weight, math.sqrt(gain), generator)
     for bias in (cell.b, *cell.b_F):
-        bias.copy_(family.sigma_b * torch.randn(bias.shape, generator=generator))
-    cell.W_x.copy_(family.sigma_u * torch.randn(cell.W_x.shape, generator=generator))
+        bias.copy_(family.sigma_b * _normal(bias.shape, generator))
+    cell.W_x.copy_(family.sigma_u * _normal(cell.W_x.shape, generator))
     return cell
 
 
@@ -229,5 +231,9 @@ def _with_weights(
 
 
 def _draw(weight: Tensor, scale: float, generator: torch.Generator | None) -> None:
-    drawn = torch.randn(weight.shape, generator=generator)
-    weight.copy_(scale / math.sqrt(weight.shape[1]) * drawn)
+    weight.copy_(scale / math.sqrt(weight.shape[1]) * _normal(weight.shape, generator))
+
+
+def _normal(shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Draw from N(0, 1), in single precision, so that a seed stands for the same numbers always."""
+    return torch.randn(shape, generator=generator, dtype=torch.float32)

@@ -200,7 +200,9 @@ def trajectory_lengths(
         signal: the input; by default a circle of 100 samples.
         seed: of the draws.
         examples: how many of the networks' latent trajectories to keep.
-        at_once: networks solved side by side; bounds the memory, and changes nothing else.
+        at_once: networks solved side by side; bounds the memory. The networks stay the same, but
+            sums are rounded otherwise for another number of rows, and solvers that choose their
+            steps amplify that: lengths may then differ by some percent, depths by some steps.
     """
     law = NetworkLaw() if law is None else law
     settings = PathSettings(solver) if isinstance(solver, str) else solver

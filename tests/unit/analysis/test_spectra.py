@@ -15,6 +15,8 @@ from tauflow.analysis import (
     draw_modes,
     draw_spectra,
     gating_spectrum,
+    measured_radius,
+    sample_network,
 )
 from tauflow.errors import ArgumentError, UnknownNameError
 
@@ -63,6 +65,52 @@ def test_the_seed_decides():
     a, b, c = (gating_spectrum("mgru", neurons=10, steps=5, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(a.eigenvalues, b.eigenvalues)
     assert not torch.equal(a.eigenvalues, c.eigenvalues)
+
+
+def drawn(name):
+    """Return some numbers of what a seed stands for."""
+    family, generator = RandomODE(2, 1.2, sigma_b=0.3), torch.Generator().manual_seed(3)
+    if name == "sample_network":
+        weights = sample_network(family, 10, generator).parameters()
+        return torch.cat([weight.detach().double().flatten() for weight in weights])
+    if name == "measured_radius":
+        found = measured_radius(family, neurons=10, steps=20, seed=3)
+        return torch.tensor([found.radius, found.mean_gain, found.variance]).double()
+    return torch.view_as_real(
+        gating_spectrum(name, neurons=10, steps=5, sigma_z=1.0, seed=3).eigenvalues
+    )
+
+
+@pytest.fixture
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+SEEDED = ("sample_network", "measured_radius", *GATED_NETWORKS)
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_leaves_the_global_generator_alone(name):
+    before = torch.get_rng_state()
+    drawn(name)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_stands_for_one_network_whatever_the_default_dtype(name, request):
+    expected = drawn(name)
+    request.getfixturevalue("double_precision")
+    torch.testing.assert_close(drawn(name), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_without_a_generator_the_global_one_decides():
+    torch.manual_seed(0)
+    a, b = (sample_network(RandomODE(1, 1.0), 5).W_h for _ in range(2))
+    torch.manual_seed(0)
+    assert torch.equal(sample_network(RandomODE(1, 1.0), 5).W_h, a)
+    assert not torch.equal(a, b)
 
 
 def test_unknown_networks_are_refused():
