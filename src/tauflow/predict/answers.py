@@ -16,8 +16,8 @@ from tauflow.extras import require
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_DIGITS = 7
-"""How many digits of a number of single precision are its own."""
+_DIGITS, _DIGITS_OF_DOUBLE = 7, 15
+"""How many digits of a number of single precision, and of double, are its own."""
 _MOST = 300
 """Places to which a number cannot be rounded: ten to that power is about the largest of all."""
 
@@ -61,15 +61,18 @@ def answers_of(
     if info.y_scale is None and not proba:
         columns.append((options.targets[0], classes_of(info)[values]))
     else:
-        columns += zip(info.outputs, values.T if proba else _plain(values, info).T, strict=True)
+        digits = _DIGITS_OF_DOUBLE if read.x.dtype == np.float64 else _DIGITS
+        columns += zip(
+            info.outputs, values.T if proba else _plain(values, info, digits).T, strict=True
+        )
     frame = pandas.DataFrame(dict(enumerate(column for _, column in columns)))
     return frame.set_axis([name for name, _ in columns], axis=1)
 
 
-def _plain(values: NDArray[Any], info: TableInfo) -> Floats:
-    """Return values, (..., O), without the digits that the model's single precision cannot mean."""
+def _plain(values: NDArray[Any], info: TableInfo, digits: int) -> Floats:
+    """Return values, (..., O), without the digits that the model's precision cannot mean."""
     assert info.y_scale is not None
-    places = _DIGITS - np.floor(np.log10(info.y_scale.numpy())).astype(int)
+    places = digits - np.floor(np.log10(info.y_scale.numpy())).astype(int)
     rounded = [
         np.round(one, place) if place < _MOST else one
         for one, place in zip(values.T, places.tolist(), strict=True)

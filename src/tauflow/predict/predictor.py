@@ -1,13 +1,16 @@
 """Predictions in the units and names of the data that a model was trained on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tauflow.batch import SequenceBatch
+from tauflow.batch import SequenceBatch, single_at_least
+from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import BATCH, NewTable, table_like
@@ -21,6 +24,12 @@ from .answers import answers_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_OF_NUMPY: dict[torch.dtype, type[np.floating[Any]]] = {
+    torch.float16: np.float16,
+    torch.float64: np.float64,
+}
+"""In which a table is read; for others, such as bfloat16, in single precision."""
+
 
 class Predictor:
     """A trained model that answers in the units of the data it was trained on.
@@ -29,7 +38,8 @@ class Predictor:
     model trained in Python it is made by :meth:`of`.
 
     Args:
-        model: the trained model; answers are computed on its device, in evaluation mode.
+        model: the trained model; answers are computed on its device, in evaluation mode,
+            and from a table in its dtype.
         card: of the data.
         table: of a user's own table, which columns are what, and their scaling.
         observed: whether the batches that the model was trained on said which features were
@@ -132,6 +142,7 @@ class Predictor:
             self.table,
             data,
             observed=self.observed or getattr(self.model, "uses_observed", False) is True,
+            dtype=_OF_NUMPY.get(self._dtype, np.float32),
             ahead=ahead,
             delimiter=delimiter,
             decimal=decimal,
@@ -146,7 +157,9 @@ class Predictor:
         """
         assert self.table is not None
         for first, last in read.pieces():
-            found = self._of_batch(read.batch(first, last), proba=proba)
+            batch = read.batch(first, last)
+            batch = replace(batch, x=batch.x.to(self._dtype))
+            found = self._of_batch(batch, proba=proba)
             yield answers_of(found, read, self.table, first, last, proba=proba)
 
     def save(self, path: str | Path) -> None:
@@ -179,6 +192,12 @@ class Predictor:
         read = self.read(data, ahead=ahead, delimiter=delimiter, decimal=decimal)
         return pandas.concat(self.answers(read, proba=proba), ignore_index=True)
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        """What the model computes in, so that its inputs have to be in it, too."""
+        own = first_parameter(self.model)
+        return torch.float32 if own is None or not own.is_floating_point() else own.dtype
+
     @torch.no_grad()
     def _of_batch(self, batch: SequenceBatch, proba: bool) -> Tensor:
         """Return classes, how likely they are, or values, on the CPU."""
@@ -190,6 +209,8 @@ class Predictor:
         place = next(self.model.parameters(), torch.empty(0)).device
         with evaluating(self.model):
             found = predict_batch(self.model, batch.to(place)).cpu()
+        if self.card.task != "regress":
+            found = found.to(single_at_least(found.dtype))  # chances have more digits than half
         if self.card.task == "classify":
             return found.softmax(-1) if proba else found.argmax(-1)
         if self.card.task == "binary":

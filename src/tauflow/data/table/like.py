@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import positive
@@ -36,7 +37,7 @@ class NewTable:
         sheet: its cells.
         sequences: which of its rows belong together.
         card: of the task.
-        x: inputs of every row, (R, I).
+        x: inputs of every row, (R, I), in the precision asked for.
         observed: which of them were measured, (R, I), for a model that is told so.
         gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
         ahead: of a forecast, how far from each row the one is that is predicted, (R,), in that
@@ -46,7 +47,7 @@ class NewTable:
     sheet: Sheet
     sequences: Sequences
     card: DatasetCard
-    x: NDArray[np.float32]
+    x: NDArray[Any]
     observed: Bools | None
     gap: float | None
     ahead: Floats | None
@@ -78,11 +79,16 @@ class NewTable:
         return SequenceBatch(
             x=torch.from_numpy(sequences.padded(self.x)),
             y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
-            dt=None if self.gap is None else torch.from_numpy(gaps_of(sequences, self.gap)),
+            dt=None if self.gap is None else self._gaps(sequences, self.gap),
             mask=None if bool(valid.all()) else valid,
             observed=None if observed is None else torch.from_numpy(observed),
             y_mask=torch.zeros_like(valid) if card.per_step else None,
         )
+
+    def _gaps(self, sequences: Sequences, unit: float) -> Tensor:
+        # Never in half precision, in which the model says better which gap is too long for it.
+        dtype = np.float64 if self.x.dtype == np.float64 else np.float32
+        return torch.from_numpy(gaps_of(sequences, unit, dtype))
 
 
 def sequences_like(
@@ -129,8 +135,9 @@ def sequences_like(
         raise ArgumentError(
             f"{data.card.name} is no table of your own; pass what from_table or read_csv returned."
         )
-    said = {"delimiter": delimiter, "decimal": decimal}
-    found = table_like(data.card, info, table, observed=True, ahead=ahead, **said)
+    found = table_like(
+        data.card, info, table, observed=True, ahead=ahead, delimiter=delimiter, decimal=decimal
+    )
     batch = found.batch()
     if data.train.observed is None and not found.has_gaps:
         batch = replace(batch, observed=None)  # for models that do not take it
@@ -143,6 +150,7 @@ def table_like(
     table: Any,
     *,
     observed: bool,
+    dtype: type[np.floating[Any]] = np.float32,
     ahead: float | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
@@ -154,6 +162,7 @@ def table_like(
         info: what is known of its table.
         table: the other one.
         observed: whether the batches say which features are missing, where no inputs do.
+        dtype: of the inputs, scaled in double precision.
         ahead: see :func:`sequences_like`.
         delimiter: between the cells of a file.
         decimal: sign before the decimals of numbers that are text.
@@ -188,7 +197,7 @@ def table_like(
         sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
     count = len(inputs.columns)
     scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
-    x, there = scaling.inputs_of(inputs.columns, inputs.names)
+    x, there = scaling.inputs_of(inputs.columns, inputs.names, dtype)
     following = None if info.ahead is None else np.full(len(x), info.ahead)
     if later is not None:
         following = later if card.horizon else later[:, 0]
@@ -273,8 +282,8 @@ def _ahead(sequences: Sequences, last: float | None) -> Floats:
 
 
 def _with_measured(
-    info: TableInfo, x: NDArray[np.float32], there: Bools, sequences: Sequences
-) -> NDArray[np.float32]:
+    info: TableInfo, x: NDArray[Any], there: Bools, sequences: Sequences
+) -> NDArray[Any]:
     """Return the inputs with those that say what was measured."""
     names = info.inputs[: x.shape[1]]
     told = [MEASURED.format(name) in info.inputs[x.shape[1] :] for name in names]
@@ -286,4 +295,4 @@ def _with_measured(
             f"feature {silent[0]!r} has missing values, and in the other table it had none, so "
             "that the model has no way to be told. Fill them in."
         )
-    return np.concatenate([x, there[:, told].astype(np.float32)], axis=1)
+    return np.concatenate([x, there[:, told].astype(x.dtype)], axis=1)

@@ -26,6 +26,8 @@ from .window import windowed
 
 _ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
 
+_PRECISIONS = {np.float16: "half", np.float32: "single", np.float64: "double"}
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -35,19 +37,23 @@ class Scaling:
     scale: Floats
 
     def inputs_of(
-        self, columns: Sequence[NDArray[Any]], names: Sequence[str]
-    ) -> tuple[NDArray[np.float32], Bools]:
+        self,
+        columns: Sequence[NDArray[Any]],
+        names: Sequence[str],
+        dtype: type[np.floating[Any]] = np.float32,
+    ) -> tuple[NDArray[Any], Bools]:
         """Return the values of C columns, (R, C), scaled and 0 where NaN, and where they are not.
 
         Args:
             columns: numbers, (R,) each, or truth values.
             names: of the columns, for messages.
+            dtype: of the result; it is computed in double precision.
 
         Raises:
-            DataError: a number is so far from the mean that single precision cannot hold it.
+            DataError: a number is so far from the mean that the dtype cannot hold it.
         """
         observed = np.ones((len(columns[0]), len(columns)), np.bool_)
-        scaled = np.zeros(observed.shape, np.float32)
+        scaled = np.zeros(observed.shape, dtype)
         for place, column in enumerate(columns):  # one at a time, as tables may be large
             with np.errstate(over="ignore"):
                 scaled[:, place] = (column - self.mean[place]) / self.scale[place]
@@ -56,7 +62,7 @@ class Scaling:
                 raise DataError(
                     f"{names[place]!r} is {column[int(np.argmax(far))]:.4g} in a row, too far from "
                     f"the {self.mean[place]:.4g} +- {self.scale[place]:.4g} of the training part "
-                    "for single precision. Correct it, or leave it empty."
+                    f"for {_PRECISIONS[dtype]} precision. Correct it, or leave it empty."
                 )
             absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
             if absent.any():
@@ -223,13 +229,11 @@ def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
     return scaling_of(np.where(known, y, np.nan).T, wanted=wanted)
 
 
-def with_input(
-    x: NDArray[np.float32], observed: Bools, more: Floats
-) -> tuple[NDArray[np.float32], Bools]:
+def with_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:
     """Return inputs of rows, (R, I), and where they are observed, with one more that always is."""
     there = np.ones((len(x), 1), np.bool_)
     return (
-        np.concatenate([x, more[:, None].astype(np.float32)], axis=1),
+        np.concatenate([x, more[:, None].astype(x.dtype)], axis=1),
         np.concatenate([observed, there], axis=1),
     )
 
@@ -271,10 +275,12 @@ def season_of(options: TableOptions, times: Times | None, sequences: Sequences) 
     return round(rows)
 
 
-def gaps_of(sequences: Sequences, unit: float) -> NDArray[np.float32]:
+def gaps_of(
+    sequences: Sequences, unit: float, dtype: type[np.floating[Any]] = np.float32
+) -> NDArray[Any]:
     """Return the padded gaps before each row, (N, longest), 0 at the first, in a unit of time."""
     valid = sequences.valid()
-    gaps = np.zeros(valid.shape, np.float32)
+    gaps = np.zeros(valid.shape, dtype)
     gaps[valid] = sequences.gaps() / unit
     return gaps
 
