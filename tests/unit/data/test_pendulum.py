@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
 
 from tauflow.data.catalog import load_task
+from tauflow.data.synthetic import pendulum
 from tauflow.data.synthetic.pendulum import Drive, load_pendulum, simulate
 from tauflow.errors import ArgumentError
 
@@ -27,6 +30,31 @@ def test_simulation_agrees_with_scipy():
             flow, span, start[:, index], t_eval=times[index], rtol=1e-11, atol=1e-11
         )
         np.testing.assert_allclose(ours[:, index], reference.y, atol=1e-6)
+
+
+@pytest.mark.parametrize(("gap", "error"), [(2.0, 2e-6), (4.0, 5e-6), (8.0, 5e-5)])
+def test_a_gap_as_long_as_the_largest_mean_allows_is_followed(gap, error):
+    """Gaps reach four times their mean, which may be 2 s."""
+    rng, count = np.random.default_rng(1), 40
+    a, nu, phi = (rng.uniform(*ends, count) for ends in ((0, 1), (0.5, 1.5), (0, 6)))
+    start = np.stack([rng.uniform(-2, 2, count), rng.uniform(-1, 1, count)])
+
+    def flow(t, s):
+        angle, velocity = s.reshape(2, count)
+        pull = -np.sin(angle) - 0.1 * velocity + a * np.cos(nu * t + phi)
+        return np.concatenate([velocity, pull])
+
+    exact = solve_ivp(flow, (0.0, gap), start.ravel(), method="DOP853", rtol=1e-12, atol=1e-12)
+    ours = simulate(start, np.tile([0.0, gap], (count, 1)), Drive(a, nu, phi))[..., -1]
+    np.testing.assert_allclose(ours, exact.y[:, -1].reshape(2, count), atol=error)
+
+
+@pytest.mark.parametrize("mean_gap", [0.1, 0.5, 1.0])
+def test_gaps_up_to_the_default_take_the_steps_that_they_always_took(mean_gap, monkeypatch):
+    data = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
+    monkeypatch.setattr(pendulum, "LONGEST_STEP", math.inf)  # SUBSTEPS for every gap
+    fixed = load_pendulum(sizes=SMALL, mean_gap=mean_gap).train
+    assert torch.equal(data.y, fixed.y) == (mean_gap <= 0.5)
 
 
 def test_small_swing_without_a_drive_decays_as_calculated():
