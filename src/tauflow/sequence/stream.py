@@ -182,6 +182,8 @@ class Stream:
             raise shape_error("Stream.reset", "rows", chosen, f"({self.batch_size},)", "One each.")
         if h is None and not self._begun:
             return
+        if h is not None:
+            self._check_state(h)  # all of it, though it is read in the chosen rows only
         if not bool(chosen.any()):
             return
         with torch.no_grad():
@@ -208,16 +210,20 @@ class Stream:
 
     @state.setter
     def state(self, h: Tensor) -> None:
+        self._check_state(h)
+        sizes = [engine.state.shape[1] for engine in self._engines]
+        for engine, part in zip(self._engines, h.detach().split(sizes, dim=1), strict=True):
+            engine.state = part.clone()
+        self._begun = True
+
+    def _check_state(self, h: Tensor) -> None:
+        """Raise unless h is a state of all sequences, (B, S), in the dtype of the module."""
         expected = (self.batch_size, self.module.state_size)
         if not isinstance(h, Tensor) or str(h.dtype) != f"torch.{self._dtype}":
             kind = h.dtype if isinstance(h, Tensor) else type(h).__name__
             raise DtypeError(f"Stream: the state must be a torch.{self._dtype} tensor, got {kind}.")
         if tuple(h.shape) != expected:
             raise shape_error("Stream", "h", h, str(expected), "Pass on the h of a call.")
-        sizes = [engine.state.shape[1] for engine in self._engines]
-        for engine, part in zip(self._engines, h.detach().split(sizes, dim=1), strict=True):
-            engine.state = part.clone()
-        self._begun = True
 
     def _read_parts(self) -> StreamParts:
         read = getattr(self._source, "stream_parts", None)

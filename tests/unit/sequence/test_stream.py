@@ -321,6 +321,28 @@ def test_bad_states_are_refused():
         stream.step(torch.zeros(1, D), observed=torch.ones(1, D, dtype=torch.bool))
 
 
+@pytest.mark.parametrize("rows", [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize("begun", [True, False])
+def test_bad_states_of_some_rows_are_refused(rows, begun):
+    stream = tauflow.LSTM(D, N).stream(2)
+    if begun:
+        stream.step(samples(2)[0][:, 0])
+    before = stream.state if begun else None
+    for shape in [(2, 1), (1,), (), (1, 2 * N), (2 * N,), (2, N)]:
+        with pytest.raises(ShapeError, match=r"h has shape .*, expected \(2, 12\)"):
+            stream.reset(torch.full(shape, 9.0), rows=np.array(rows))
+    for dtype in (torch.float64, torch.float16, torch.int64):  # which torch.where would convert
+        with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got torch"):
+            stream.reset(torch.ones(2, 2 * N, dtype=dtype), rows=np.array(rows))
+    with pytest.raises(DtypeError, match=r"must be a torch\.float32 tensor, got ndarray"):
+        stream.reset(np.ones((2, 2 * N), np.float32), rows=np.array(rows))
+    if begun:
+        assert torch.equal(stream.state, before)
+    else:
+        with pytest.raises(StreamError, match="has not begun"):
+            _ = stream.state
+
+
 @pytest.mark.parametrize("name", ["cfc", "stacked", "gru-d"])
 def test_some_sequences_start_anew(name):
     rnn, (x, dt) = module(name), samples(4)
