@@ -41,6 +41,7 @@ def trainer(rnn: torch.nn.Module):
     return step
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_training_does_not_grow(name, tries):
     step = trainer(build(name))
@@ -53,6 +54,7 @@ def test_training_does_not_grow(name, tries):
     assert grown < _LEAST, f"{name}: {grown / MIB:.1f} MiB"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_training_with_varying_sizes_does_not_grow(name, tries):
     """Of sizes that were all there before: PyTorch's own kernels are kept for each new size."""
@@ -73,7 +75,7 @@ def test_training_with_varying_sizes_does_not_grow(name, tries):
     assert resident() - before < _LEAST
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_do_not_grow(name, tries):
     stream = build(name).stream()

@@ -41,7 +41,7 @@ def model(head, **options):
     return whole.eval()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("last", [False, True])
 def test_any_head_on_the_last_axis_leaves_in_every_form(head, last, tmp_path):

@@ -67,7 +67,7 @@ def test_layers_directions_and_projections():
     held(exported, export_sequence(exported), mask=True)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "size", "options"),
     [

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,13 @@ def load_experiment(name: str | Path) -> Experiment:
         )
     packaged = resources.files("tauflow.experiments.spec") / "tables" / f"{name}.toml"
     where = f"{name}.toml"
-    return experiment_from_dict(_parse(packaged.read_bytes(), where), where)
+    return _packaged(packaged.read_bytes(), where)
+
+
+@lru_cache(maxsize=64)
+def _packaged(data: bytes, where: str) -> Experiment:
+    """Read a table of the package, of which reports and lists read all."""
+    return experiment_from_dict(_parse(data, where), where)
 
 
 def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
