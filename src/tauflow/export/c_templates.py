@@ -74,20 +74,19 @@ static char line[LINE];
 static double columns[COLUMNS + OUTPUTS];
 static float h[2][1][${NAME}_STATE];
 
-/* Read the line's numbers; return how many there were, or -1 if something else stood there. */
-static int read_columns(int wanted) {
+/* Read the line's numbers; return whether there were so many, and nothing else. */
+static bool read_columns(int wanted) {
     char *at = line, *end;
     int count = 0;
-    while (count < wanted) {
+    for (;;) {
         columns[count] = strtod(at, &end);
-        if (end == at) return -1;
+        if (end == at) return false;
         count++;
         at = end;
         while (*at == ' ' || *at == '\\t' || *at == '\\r' || *at == '\\n') at++;
-        if (*at == '\\0') return count;
-        if (*at++ != ',') return -1;
+        if (count == wanted || *at != ',') return count == wanted && *at == '\\0';
+        at++;
     }
-    return count;
 }
 
 int main(int argc, char **argv) {
@@ -105,7 +104,7 @@ int main(int argc, char **argv) {
         int i, now = (int)(samples % 2);
         number++;
         if (line[0] == '#') continue;
-        if (read_columns(wanted) < wanted) {
+        if (!read_columns(wanted)) {
             fprintf(stderr, "line %ld: expected %d numbers with commas between them\\n", number,
                     wanted);
             return 1;

@@ -74,7 +74,7 @@ def sanitized():
     return program
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("exported", ["circuit", "layered"])
 def test_ten_thousand_irregular_steps_equal_the_stream(exported, request, sanitized):
     rnn, written = request.getfixturevalue(exported)
@@ -170,6 +170,9 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
     for text, words in (
         ("# x\n1,2,3,4,1\n1,2,3\n", "line 3: expected 5 numbers"),
         ("1,2,3,four,1\n", "line 1: expected 5 numbers"),
+        ("1,2,3,4,1\n1,2,3,4,1,9\n", "line 2: expected 5 numbers"),
+        ("1,2,3,4,1,\n", "line 1: expected 5 numbers"),
+        ("1,2,3,4,1 9\n", "line 1: expected 5 numbers"),
         ("1,2,3,4,-1\n", "line 1: the gap must be finite and not negative"),
         ("1,2,3,4,nan\n", "line 1: the gap must be finite"),
         ("1,2,3,4,1e99\n", "line 1: the gap must be finite"),
@@ -177,6 +180,28 @@ def test_broken_lines_are_refused_by_number(layered, sanitized):
         ran = subprocess.run([program], input=text, capture_output=True, text=True, check=False)
         assert ran.returncode == 1
         assert words in ran.stderr
+
+
+def test_what_ends_a_line_is_not_part_of_it(layered, sanitized):
+    program, found = sanitized(layered[1]), []
+    for end in ("\n", "\r\n", " \t\n", ""):
+        ran = subprocess.run([program], input=f"1,2,3,4,1{end}".encode(), capture_output=True)
+        assert ran.returncode == 0, ran.stderr
+        found.append(ran.stdout)
+    assert len(set(found)) == 1
+
+
+def test_a_check_refuses_lines_of_other_lengths(layered, sanitized):
+    program, folder = sanitized(layered[1]), layered[1].path.parent
+    first = (folder / "test_vector.csv").read_text().splitlines()[0]
+    numbers = first.count(",") + 1
+    for text in (f"{first},0", first.rpartition(",")[0]):
+        ran = subprocess.run([program, "--check"], input=text, capture_output=True, text=True)
+        assert ran.returncode == 1
+        assert f"line 1: expected {numbers} numbers" in ran.stderr
+    ran = subprocess.run([program], input=first, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1  # with the expected outputs behind the sample
+    assert "line 1: expected 5 numbers" in ran.stderr
 
 
 def test_scaled_inputs_may_be_missing(tmp_path):
