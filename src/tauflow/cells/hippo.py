@@ -165,11 +165,32 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
         self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B K"], *rest: Tensor
     ) -> Float[Tensor, "B S"]:
         """Return the state after a new input."""
+        gates, *memory = self._remember(h, drive, *rest)
+        candidate, gate = gates.chunk(2, dim=-1)
+        after = towards(h[..., : self.hidden_size], torch.tanh(candidate), torch.sigmoid(gate))
+        return torch.cat([after, *memory], dim=-1)
+
+    def update_gate(
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"] | None = None,
+    ) -> Float[Tensor, "B S"]:
+        """Return g, at a gap of ``dt``, by default 1, and 1 for the memory and its clock."""
+        per_step, fixed = self.hoist(x, torch.ones_like(x[..., :1]) if dt is None else dt)
+        gates, *_ = self._remember(h, *per_step, *fixed)
+        gate = torch.sigmoid(gates.chunk(2, dim=-1)[1])
+        return torch.cat([gate, torch.ones_like(h[..., self.hidden_size :])], dim=-1)
+
+    def _remember(
+        self, h: Float[Tensor, "B S"], drive: Float[Tensor, "B K"], *rest: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return candidate and gate (before tanh and sigma), the memory and its clock, if any."""
         N = self.hidden_size
         if self.measure == "lagt":
             (weight,) = rest
             gates, m = (drive + exact_product(h, weight)).split([2 * N, self.order], dim=-1)
-            return torch.cat([self._gated(h[..., :N], gates), m], dim=-1)
+            return gates, m
         u, *gap, w_h, W_m = rest
         h, m, clock = h.split([N, self.order, 1], dim=-1)
         if self.timestamped:
@@ -181,9 +202,4 @@ class HiPPOCell(HoldsConstants, AbstractGapFeatureCell):
             count = clock.detach().round()  # a number of samples, to which nothing is sensitive
             first, share = count < 1, 1 / count.clamp(min=1)
         m = scaled_legendre_flow(m, u + h @ w_h, share, first)
-        return torch.cat([self._gated(h, drive + m @ W_m), m, now], dim=-1)
-
-    @staticmethod
-    def _gated(h: Float[Tensor, "B N"], gates: Float[Tensor, "B G"]) -> Float[Tensor, "B N"]:
-        candidate, gate = gates.chunk(2, dim=-1)
-        return towards(h, torch.tanh(candidate), torch.sigmoid(gate))
+        return drive + m @ W_m, m, now

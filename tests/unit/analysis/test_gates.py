@@ -9,7 +9,7 @@ from torch import nn
 
 import tauflow
 from tauflow.analysis import Flow, as_flow, find_fixed_points
-from tauflow.cells import AbstractCell, LSTMCell, PhasedLSTMCell
+from tauflow.cells import AbstractCell, HiPPOCell, LSTMCell, PhasedLSTMCell
 from tauflow.errors import ArgumentError
 
 N = 3
@@ -78,6 +78,29 @@ def test_with_open_gates_a_phased_lstm_moves_as_an_lstm(form, dt):
     assert (gate[:, 2 * N :] == 1).all()  # time goes on, whatever the gates
     expected = as_flow(lstm, x, dt=dt).velocity(h[:, : 2 * N])
     torch.testing.assert_close((velocity / gate)[:, : 2 * N], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"measure": "lagt"},
+        {"measure": "lagt", "append_dt": True},
+        {"measure": "legs", "timestamped": True},
+    ],
+)
+def test_behind_its_gate_a_hippo_cell_is_drawn_to_what_its_new_memory_says(options):
+    torch.manual_seed(0)
+    cell, x, dt = HiPPOCell(2, N, order=4, **options).double(), torch.tensor([0.5, -1.0]), 3.0
+    flow, h = as_flow(cell, x, dt=dt), cloud(cell.state_size, count=5, scale=0.5).abs()
+    features = torch.cat([x, torch.tensor([dt] * cell.append_dt)]).double()
+    after = h + dt * flow.velocity(h)
+    candidate, gate = (features @ cell.W_x.T + after[:, N : N + 4] @ cell.W_m.T + cell.b).chunk(
+        2, dim=-1
+    )
+    torch.testing.assert_close(flow.gate(h)[:, :N], torch.sigmoid(gate))
+    assert (flow.gate(h)[:, N:] == 1).all()
+    pull = (flow.velocity(h) / flow.gate(h))[:, :N]
+    torch.testing.assert_close(pull, (torch.tanh(candidate) - h[:, :N]) / dt)
 
 
 class Gated(AbstractCell):
