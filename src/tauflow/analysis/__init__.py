@@ -26,6 +26,7 @@ from .gradient_methods import (
 )
 from .length_bounds import LengthComparison, compare_with_bounds, length_lower_bound
 from .loss_surface import LossSurface, loss_surface
+from .lyapunov import lyapunov_exponents
 from .mean_field import (
     CriticalCurve,
     MeanField,
@@ -34,7 +35,7 @@ from .mean_field import (
     critical_curve,
     mean_field,
 )
-from .memory_length import MemoryLength, lyapunov_exponents, memory_length
+from .memory_length import MemoryLength, memory_length
 from .newton import Roots, find_roots
 from .plots import draw_wiring
 from .plots_approximation import draw_approximation_errors, draw_imitation

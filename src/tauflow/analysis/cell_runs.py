@@ -9,11 +9,14 @@ from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 from tauflow.cells.base import AbstractCell
-from tauflow.checks import no_missing_features, shape_error
+from tauflow.checks import shape_error
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import check_parameters, prepare
+from tauflow.sequence.overflow import refuse_overflow
 from tauflow.sequence.reparametrised import recompute_own_parameters
+
+from .bodies import body_of, told_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,8 @@ class CellRun:
     Args:
         x: the inputs.
         dt: the gaps.
-        observed: which features were measured, for cells that model that.
+        observed: which features were measured, for cells that model that; what was not may be NaN
+            in ``x``.
         states: the states, the initial one first.
     """
 
@@ -66,7 +70,7 @@ def cell_of(where: str, module: nn.Module) -> AbstractCell:
     recompute_own_parameters(module)
     if isinstance(module, AbstractCell):
         return module
-    body = module if isinstance(module, SequenceModule) else getattr(module, "rnn", None)
+    body = body_of(where, module)
     if not isinstance(body, SequenceModule):
         raise ArgumentError(
             f"{where}: expected a cell or a sequence module such as tauflow.LTC, got "
@@ -99,14 +103,17 @@ def run_cell(
         hx: state to start from, (B, S); by default the cell's own.
         dt: gaps; by default 1.
         t: absolute times instead.
-        observed: (B, T, I) bool, which features were measured.
+        observed: (B, T, I) bool, which features were measured; by default those that are not NaN.
+
+    Raises:
+        ShapeError, DtypeError, TimeError, ArgumentError, NonFiniteError: as for
+            :meth:`tauflow.RNN.forward`.
     """
     inputs = prepare(
         where, cell.input_size, x, dt=dt, t=t, observed=observed, goes_on=hx is not None
     )
     check_parameters(where, cell, inputs.x)
-    if inputs.observed is not None and not cell.uses_observed:
-        raise no_missing_features(where, cell)
+    inputs = told_missing(where, cell, inputs)
     h = cell.initial_state(inputs.x[:, 0]) if hx is None else torch.atleast_2d(hx)
     if tuple(h.shape) != (inputs.x.shape[0], cell.state_size):
         raise shape_error(
@@ -116,4 +123,5 @@ def run_cell(
     for step in range(inputs.x.shape[1]):
         features = () if inputs.observed is None else (inputs.observed[:, step],)
         states.append(cell.step(inputs.x[:, step], states[-1], inputs.dt[:, step], *features))
+    refuse_overflow(where, cell, hx if hx is None else h, states[-1], inputs)
     return CellRun(inputs.x, inputs.dt, inputs.observed, torch.stack(states, dim=1))

@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import vjp
 
@@ -17,10 +17,12 @@ from tauflow.cells.contract import update_gate
 from tauflow.checks import floating, positive, shape_error, within
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.sequence import RNN, SequenceModule
-from tauflow.sequence.inputs import prepare
+from tauflow.sequence.inputs import SequenceInputs, prepare
+from tauflow.sequence.overflow import refuse_missing
 from tauflow.sequence.reparametrised import recompute_own_parameters
 from tauflow.training.metrics import evaluating
 
+from .bodies import body_of, layer_steps, told_missing
 from .cell_runs import row_jacobians
 
 StateMap: TypeAlias = Callable[[Tensor], Tensor]
@@ -149,6 +151,7 @@ def as_flow(
     system: System,
     x: Float[Tensor, " I"] | None = None,
     *,
+    observed: Bool[Tensor, " I"] | None = None,
     dt: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Flow:
@@ -170,23 +173,29 @@ def as_flow(
             or a model around one, such as :class:`tauflow.SequenceModel`; a function that maps
             states (B, S) to the next ones; or a :class:`Flow`, returned as it is.
         x: the input that is held; zeros by default, as in Kim et al. 2023, Appendix E.3.
+        observed: which of its features were measured, for cells that model that; by default those
+            that are not NaN. A state that counts the time since each was measured, as that of
+            :class:`tauflow.GRUD`, does not come to rest while one is missing.
         dt: the gap, in the unit of the cell's time constants; 0 for continuous time. By default 0
             for flows, 1 for all others.
         dtype: to compute in; a :class:`Flow` keeps its own.
 
     Raises:
         ArgumentError: continuous time is asked of a cell that is no flow, the module is
-            bidirectional, or an argument has nothing to act on.
+            bidirectional, an argument has nothing to act on, or the system is a whole model such as
+            :class:`tauflow.models.Transformer`, which has no state that goes on.
+        NonFiniteError: ``x`` is NaN, and the cell does not model missing features.
         ShapeError: ``x`` is not one input.
     """
     if dt is not None:
         dt = within(0.0, math.inf, dt=float(dt))
-    system = _body(system)
+    system = body_of("as_flow", system)
     if isinstance(system, AbstractCell | SequenceModule):
-        return _flow_of_network(system, x, dt, dtype)
-    if x is not None or (isinstance(system, Flow) and dt is not None):
+        return _flow_of_network(system, x, observed, dt, dtype)
+    if x is not None or observed is not None or (isinstance(system, Flow) and dt is not None):
         raise ArgumentError(
-            f"as_flow: x and dt belong to a cell, not to a {type(system).__name__}. Leave them out."
+            f"as_flow: x, observed and dt belong to a cell, not to a {type(system).__name__}. "
+            "Leave them out."
         )
     if isinstance(system, Flow):
         return system
@@ -210,6 +219,7 @@ def visited_states(
     x: Float[Tensor, "B T I"],
     *,
     dt: Tensor | float | None = None,
+    observed: Bool[Tensor, "B T I"] | None = None,
     hx: Float[Tensor, "B S"] | None = None,
 ) -> Float[Tensor, "B T S"]:
     """Return the states after every sample of some sequences, where :func:`as_flow` can start.
@@ -218,9 +228,11 @@ def visited_states(
         network: a cell, a sequence module of one direction, or a model around one.
         x: inputs of the cell or the sequence module.
         dt: gaps: a number, (B, T) or (B, T, 1); by default 1.
+        observed: which features were measured, for cells that model that; by default those that are
+            not NaN.
         hx: states to start from; by default the network's own.
     """
-    network = _body(network)
+    network = body_of("visited_states", network)
     if not isinstance(network, AbstractCell | SequenceModule):
         raise ArgumentError(
             "visited_states: expected a cell or a sequence module such as tauflow.LTC, got "
@@ -232,12 +244,17 @@ def visited_states(
     if x.ndim != 3:
         advice = "Add the batch axis with x.unsqueeze(0)."
         raise shape_error("visited_states", "x", x, "(B, T, I)", advice)
-    # the gaps of all samples are checked at once: the module sees those of one sample at a time
-    gaps = prepare("visited_states", module.input_size, x, dt=dt, goes_on=hx is not None).dt
+    # all samples are checked at once: the module sees one at a time
+    inputs = prepare(
+        "visited_states", module.input_size, x, dt=dt, observed=observed, goes_on=hx is not None
+    )
+    inputs = told_missing("visited_states", module.cell, inputs)
     states = []
     with evaluating(module):
         for at in range(x.shape[1]):
-            _, hx = module(x[:, at : at + 1], hx, dt=gaps[:, at : at + 1])
+            now = slice(at, at + 1)
+            seen = None if inputs.observed is None else inputs.observed[:, now]
+            _, hx = module(x[:, now], hx, dt=inputs.dt[:, now], observed=seen)
             states.append(hx)
     return torch.stack([state for state in states if state is not None], dim=1)
 
@@ -254,6 +271,7 @@ def _converted(module: _Module, dtype: torch.dtype) -> _Module:
 def _flow_of_network(
     network: AbstractCell | SequenceModule,
     x: Tensor | None,
+    observed: Tensor | None,
     dt: float | None,
     dtype: torch.dtype,
 ) -> Flow:
@@ -261,7 +279,7 @@ def _flow_of_network(
     if module.bidirectional:
         raise _two_directions("as_flow")
     module = _converted(module, dtype)
-    flows = all(cell.is_flow for cell in _cells(module))
+    flows = all(cell.is_flow for cell in module.each_cell)
     gap = dt if dt is not None else 0.0 if flows else 1.0
     if gap == 0 and not flows:
         kind = type(module.cell).__name__
@@ -270,16 +288,12 @@ def _flow_of_network(
             "alone, so it has no velocity in continuous time. Choose dt above 0."
         )
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    held = torch.zeros(module.input_size) if x is None else x.detach()
-    if held.shape != (module.input_size,):
-        raise ShapeError(
-            f"as_flow: x has shape {tuple(held.shape)}, expected ({module.input_size},). Give the "
-            "one input that is held, without axes of batch and time."
-        )
-    held = held.to(device, dtype)
+    held = _held_input(module, x, observed, device, dtype)
 
     def layers(h: Tensor, dt: Tensor) -> Iterator[tuple[AbstractCell, Tensor, Tensor, Tensor]]:
-        return _layer_steps(module, held.expand(len(h), -1), h, dt)
+        rows = len(h)
+        known = None if held.observed is None else held.observed[0].expand(rows, -1)
+        return layer_steps(module, held.x[0].expand(rows, -1), h, dt, known)
 
     def step(h: Tensor, dt: Tensor) -> Tensor:
         return torch.cat([after for *_, after in layers(h, dt)], dim=-1)
@@ -305,33 +319,32 @@ def _flow_of_network(
     return Flow(move, gap, module.state_size, dtype, device, gate)
 
 
-def _body(system: Any) -> Any:
-    """Return the sequence module of a model with a readout, and anything else as it is."""
-    body = getattr(system, "rnn", None)
-    return body if isinstance(body, SequenceModule) else system
+def _held_input(
+    module: SequenceModule,
+    x: Tensor | None,
+    observed: Tensor | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> SequenceInputs:
+    """Return the input that is held as a call of one sample."""
+    size = module.input_size
+    held = torch.zeros(size) if x is None else x.detach()
+    for name, value in (("x", held), ("observed", observed)):
+        if value is not None and value.shape != (size,):
+            raise ShapeError(
+                f"as_flow: {name} has shape {tuple(value.shape)}, expected ({size},). Give the one "
+                "input that is held, without axes of batch and time."
+            )
+    known = None if observed is None else observed.to(device).view(1, 1, -1)
+    inputs = prepare("as_flow", size, held.to(device, dtype).view(1, 1, -1), observed=known)
+    inputs = told_missing("as_flow", module.cell, inputs)
+    refuse_missing("as_flow", module.cell, inputs)
+    return inputs
 
 
 def _as_module(network: AbstractCell | SequenceModule) -> SequenceModule:
     # single steps do not repay a fused kernel's compilation
     return RNN(network, backend="reference") if isinstance(network, AbstractCell) else network
-
-
-def _cells(module: SequenceModule) -> list[AbstractCell]:
-    return [cell for cell in module.cells if isinstance(cell, AbstractCell)]
-
-
-def _layer_steps(
-    module: SequenceModule, x: Tensor, h: Tensor, dt: Tensor
-) -> Iterator[tuple[AbstractCell, Tensor, Tensor, Tensor]]:
-    """Step all layers, each reading what the one below emits; yield cell, input, before, after."""
-    cells = _cells(module)
-    widths = [cell.state_size for cell in cells]
-    for layer, (cell, before) in enumerate(zip(cells, h.split(widths, dim=-1), strict=True)):
-        after = cell.step(x, before, dt)
-        yield cell, x, before, after
-        x = cell.readout(after)
-        if module.proj_size:
-            x = module.projections[layer](x)
 
 
 def _two_directions(where: str) -> ArgumentError:

@@ -1,4 +1,4 @@
-"""How long a network remembers where it started: forgetting, and Lyapunov exponents."""
+"""How long a network remembers where it started."""
 
 import inspect
 import math
@@ -10,16 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import at_least, positive, shape_error
+from tauflow.checks import at_least, positive
 from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, prepare
+from tauflow.sequence.states import State, start_states
 from tauflow.training.metrics import evaluating, predict
 
-from .cell_runs import cell_of, row_jacobians, run_cell
-
-_ROUNDED = 16.0
-"""Units of rounding below which what a step leaves of a direction is no number."""
+from .bodies import body_of, layer_steps, told_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +61,23 @@ def memory_length(
 ) -> MemoryLength:
     """Return how many samples, and how much time, a network remembers on given data.
 
-    Every sequence is run from two states: the network's own initial one, and the one in which
-    another sequence left it. A sequence has forgotten its start where the two differ by less than
-    ``tolerance`` times what they differed by in the beginning, or by no more than rounding, in each
-    part of the state (:attr:`~tauflow.cells.AbstractCell.state_parts`). Samples
-    are counted, not padding or other masked steps. A sequence that ended before it had forgotten
-    says no more than that it takes longer: it counts if no other sequence took as long to forget.
+    Every sequence is run from two states: the one that the model starts it from, and the one in
+    which another sequence left it. A sequence has forgotten its start where the two differ by less
+    than ``tolerance`` times what they differed by in the beginning, or by no more than rounding, in
+    each part of the state (:attr:`~tauflow.cells.AbstractCell.state_parts`). Samples are counted,
+    not padding or other masked steps. A sequence that ended before it had forgotten says no more
+    than that it takes longer: it counts if no other sequence took as long to forget.
 
     Args:
-        model: a sequence module that runs in one direction, or a model with one as ``rnn``.
+        model: a sequence module that runs in one direction, or a model with one as ``rnn``, which
+            gets a sample for each of the data, with the gaps of the data.
         data: sequences to run it on; the longer, the longer a memory can be told.
         tolerance: share of the first difference at which the start counts as forgotten.
         most: sequences looked at, from the first on.
 
     Raises:
-        ArgumentError: the model has no such sequence module, or runs backwards too; or ``data`` is
-            empty.
+        ArgumentError: the model has no such sequence module, runs backwards too, or reads ahead;
+            what its module gets has other samples or gaps than the data; or ``data`` is empty.
     """
     positive(tolerance=tolerance)
     rnn = _forward_only(model)
@@ -86,9 +85,9 @@ def memory_length(
         raise ArgumentError("memory_length: the data have no sequence to run the network on.")
     batch = data[: at_least(1, most=most)]
     with evaluating(model):
-        seen, last = _what_it_gets(model, rnn, batch)
-        starts = _initial(rnn, seen.x), last.roll(1, 0)
-        return _follow(rnn, seen, starts, tolerance)
+        seen, start, last = _what_it_gets(model, rnn, batch)
+        _refuse_other_samples(model, rnn, seen, batch)
+        return _follow(rnn, seen, (start, last.roll(1, 0)), tolerance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +104,15 @@ class _Samples:
     companions: dict[str, Tensor]
     counts: Tensor
 
+    @property
+    def span(self) -> Tensor:
+        """Time from the first sample of each sequence to its last, (B,)."""
+        return self.companions["dt"][:, 1:].sum(1)
+
+    def told(self, row: int) -> str:
+        """Say how many samples a sequence has, over what time."""
+        return f"{int(self.counts[row])} samples over {float(self.span[row]):.4g} in time"
+
     def stretch(self, begin: int, end: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return inputs and companions of the samples from one number up to another."""
         places = torch.arange(begin, end, device=self.counts.device)
@@ -114,8 +122,8 @@ class _Samples:
 
 def _what_it_gets(
     model: nn.Module, rnn: SequenceModule, batch: SequenceBatch
-) -> tuple[_Samples, Tensor]:
-    """Return what a model hands to its sequence module, and the state it ends in.
+) -> tuple[_Samples, Tensor, Tensor]:
+    """Return what a model hands to its sequence module, and the states it starts from and ends in.
 
     Embeddings, convolutional heads and whatever else a model does before are its own business, so
     the call is overheard instead of repeated.
@@ -133,15 +141,57 @@ def _what_it_gets(
         predict(model, batch)
     finally:
         handle.remove()
+    if not calls:
+        raise ArgumentError(
+            f"memory_length: {type(model).__name__} does not call its rnn. Pass the sequence "
+            "module that it calls, with data of what that gets."
+        )
     given, last = calls[-1]
+    hx, where = given.get("hx"), type(rnn).__name__
     names = ("x", "dt", "t", "mask", "lengths", "observed", "reset")
     inputs = prepare(
-        type(rnn).__name__,
+        where,
         rnn.input_size,
         **{name: given[name] for name in names if name in given},
-        goes_on=given.get("hx") is not None,
+        goes_on=hx is not None,
     )
-    return _in_front(inputs), last
+    inputs = told_missing(where, rnn.cell, inputs)
+    seen = _in_front(inputs)
+    return seen, _start(rnn, hx, inputs, seen), last
+
+
+def _start(rnn: SequenceModule, hx: State | None, inputs: SequenceInputs, seen: _Samples) -> Tensor:
+    """Return the state that a call starts from, (B, S): the one given, or each layer's own."""
+    given = start_states(type(rnn).__name__, rnn.each_cell, hx, inputs)
+    known = [start for start in given if start is not None]
+    if not known:  # a layer's own may depend on the first sample that it reads
+        x, parts = seen.stretch(0, 1)
+        observed = parts["observed"][:, 0] if "observed" in parts else None
+        steps = layer_steps(rnn, x[:, 0], None, parts["dt"], observed)
+        known = [before for _, _, before, _ in steps]
+    return torch.cat(known, dim=-1)
+
+
+def _refuse_other_samples(
+    model: nn.Module, rnn: SequenceModule, seen: _Samples, batch: SequenceBatch
+) -> None:
+    """Raise unless what a module got are the samples of the data, with their gaps."""
+    x = seen.x.new_zeros(*batch.x.shape[:2], 1)
+    data = _in_front(prepare("memory_length", 1, x, dt=batch.dt, mask=batch.mask))
+    if len(seen.counts) != len(data.counts):
+        got, had = f"{len(seen.counts)} sequences", f"{len(data.counts)}"
+    else:
+        alike = (seen.counts == data.counts) & seen.span.isclose(data.span, rtol=1e-3, atol=0.0)
+        if bool(alike.all()):
+            return
+        row = int((~alike).nonzero()[0])
+        got, had = seen.told(row), f"{data.told(row)} in sequence {row}"
+    name = type(rnn).__name__
+    raise ArgumentError(
+        f"memory_length: the {name} inside of {type(model).__name__} gets {got}, where the data "
+        f"have {had}, so that what it remembers is not counted in samples of the data. Pass the "
+        f"{name} itself, with data of the inputs and gaps that it gets."
+    )
 
 
 def _in_front(inputs: SequenceInputs) -> _Samples:
@@ -161,7 +211,7 @@ def _in_front(inputs: SequenceInputs) -> _Samples:
 
 
 def _forward_only(model: nn.Module) -> SequenceModule:
-    rnn = model if isinstance(model, SequenceModule) else getattr(model, "rnn", None)
+    rnn = body_of("memory_length", model)
     if not isinstance(rnn, SequenceModule):
         raise ArgumentError(
             "memory_length: expected a sequence module such as tauflow.LTC or a model with one as "
@@ -173,13 +223,6 @@ def _forward_only(model: nn.Module) -> SequenceModule:
             "forwards."
         )
     return rnn
-
-
-def _initial(rnn: SequenceModule, x: Tensor) -> Tensor:
-    """Return the state that a module starts from, (B, S)."""
-    nothing = torch.zeros_like(x[:, :1, 0], dtype=torch.bool)
-    h: Tensor = rnn(x[:, :1], dt=0.0, mask=nothing)[1]
-    return h
 
 
 def _follow(
@@ -260,66 +303,3 @@ def _rate(clear: Tensor, counted: Tensor) -> float:
         return -math.inf
     last = int((clear > 0).nonzero()[-1])
     return float(clear[last].log()) / max(1, int(counted[last]))
-
-
-def lyapunov_exponents(
-    model: nn.Module,
-    x: Float[Tensor, "T I"],
-    *,
-    dt: Tensor | float | None = None,
-    count: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, " count"]:
-    r"""Return the largest Lyapunov exponents of a cell along one driven trajectory.
-
-    Tangent vectors are carried along by the Jacobian of each step and made orthonormal again by QR
-    (Benettin et al. 1980, "Lyapunov characteristic exponents for smooth dynamical systems"); the
-    logarithms of what that divides by, over the time that has passed, are the exponents. All are
-    negative for a network that forgets its start; a positive one means chaos.
-
-    Args:
-        model: a cell, or a sequence module of one cell.
-        x: the input along one sequence.
-        dt: its gaps; by default 1.
-        count: how many exponents, from the largest on; by default all S.
-        generator: of the first tangent vectors.
-
-    Returns:
-        Exponents per unit of time, in descending order; -inf of directions of which a step leaves
-        nothing, as where the state does not depend on the one before, or of which more than half of
-        the steps leave nothing that can be told from the rounding of their Jacobians.
-
-    Raises:
-        ArgumentError: the model has several cells, no time passes, or ``count`` is not in 1 to S.
-        ShapeError: ``x`` is not one sequence.
-    """
-    cell = cell_of("lyapunov_exponents", model)
-    size = cell.state_size
-    count = size if count is None else at_least(1, count=count)
-    if count > size:
-        raise ArgumentError(f"lyapunov_exponents: count={count}, but the state has {size} numbers.")
-    with evaluating(cell), torch.no_grad():
-        run = run_cell("lyapunov_exponents", cell, x, dt=dt)
-        if len(run.x) > 1:
-            one = f"(T, {cell.input_size})"
-            raise shape_error("lyapunov_exponents", "x", x, one, "Give one sequence, as x[0].")
-        time = float(run.dt.sum())
-        if not time > 0:
-            raise ArgumentError("lyapunov_exponents: no time passes; give gaps dt above 0.")
-        tangents = torch.randn(size, count, generator=generator, dtype=x.dtype).to(x.device)
-        tangents, _ = torch.linalg.qr(tangents.double())
-        logs, lost = x.new_zeros(2, count, dtype=torch.float64)
-        for k in range(run.x.shape[1]):
-            _, jacobian = row_jacobians(run.advance(cell, k), run.states[:, k])
-            step = jacobian[0].double()
-            rounding = torch.linalg.vector_norm(step.abs() @ tangents.abs(), dim=0)
-            tangents, shrunk = torch.linalg.qr(step @ tangents)
-            length = shrunk.diagonal().abs()
-            lost += length <= _ROUNDED * torch.finfo(x.dtype).eps * rounding
-            left = length > torch.finfo(x.dtype).tiny  # what is gone does not come back
-            logs, lost, tangents = (logs + length.log())[left], lost[left], tangents[:, left]
-        # While tangents turn to their directions, some may be lost for a few steps.
-        logs[lost > run.x.shape[1] / 2] = -math.inf
-    found = x.new_full((count,), -math.inf)
-    found[: len(logs)] = logs.div(time).sort(descending=True).values.to(x.dtype)
-    return found

@@ -3,9 +3,10 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tauflow.analysis import Flow
+from tauflow.cells import AbstractCell
 
 F64 = torch.float64
 
@@ -58,3 +59,17 @@ def cloud(size: int, count: int = 200, scale: float = 1.5, seed: int = 0) -> Ten
 def on_circle(count: int, radius: float = 1.0) -> Tensor:
     angles = torch.arange(count, dtype=F64) * (math.tau / count)
     return radius * torch.stack([angles.cos(), angles.sin()], dim=-1)
+
+
+class LinearCell(AbstractCell):
+    """h' = exp(A dt) h + x, with a triangular A."""
+
+    paper = "none"
+
+    def __init__(self, input_size: int, hidden_size: int, rates: tuple[float, ...] = ()) -> None:
+        super().__init__(input_size, hidden_size)
+        A = torch.diag(torch.tensor(rates, dtype=torch.float64))
+        self.A = nn.Parameter(A + 0.3 * torch.ones_like(A).triu(1))
+
+    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
+        return torch.func.vmap(lambda a, v: torch.matrix_exp(a * self.A) @ v)(dt[:, 0], h) + x

@@ -4,9 +4,11 @@ import torch
 import tauflow
 from tauflow.analysis import Flow, as_flow, visited_states
 from tauflow.cells import MODELS, CfCCell, GNODECell, LTCCell
-from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.errors import ArgumentError, DtypeError, NonFiniteError, ShapeError
+from tauflow.models import WHOLE_MODELS
 
 F64 = torch.float64
+MISSING = [name for name, entry in MODELS.items() if entry.cell.uses_observed]
 FLOWS = [name for name, entry in MODELS.items() if entry.build(1, 2).is_flow]
 
 
@@ -156,8 +158,16 @@ def test_bad_calls_are_refused():
         visited_states(torch.nn.Linear(2, 2), torch.zeros(4, 1, 2))
     with pytest.raises(ShapeError, match="T >= 1"):
         visited_states(LTCCell(2, 3), torch.zeros(4, 0, 2))
-    with pytest.raises(ArgumentError, match="x and dt belong to a cell"):
+    with pytest.raises(ArgumentError, match="observed and dt belong to a cell"):
         as_flow(Flow(torch.sin), dt=1.0)
+    with pytest.raises(ArgumentError, match="observed and dt belong to a cell"):
+        as_flow(torch.sin, observed=torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"observed has shape \(3,\), expected \(2,\)"):
+        as_flow(tauflow.GRUD(2, 3), observed=torch.ones(3, dtype=torch.bool))
+    with pytest.raises(ArgumentError, match="does not model missing features"):
+        as_flow(LTCCell(2, 3), observed=torch.ones(2, dtype=torch.bool))
+    with pytest.raises(NonFiniteError, match="as_flow: x is NaN"):
+        as_flow(LTCCell(2, 3), torch.tensor([0.0, float("nan")]))
     with pytest.raises(ArgumentError, match="wrap it"):
         as_flow(torch.sin, dt=0)
     with pytest.raises(ArgumentError, match="got int"):
@@ -173,3 +183,46 @@ def test_a_model_with_a_readout_is_its_body():
     model = tauflow.SequenceModel(tauflow.LTC(3, 4), 1)
     h = torch.randn(5, 4, dtype=torch.float64)
     torch.testing.assert_close(as_flow(model).velocity(h), as_flow(model.rnn).velocity(h))
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_held_feature_may_be_missing(name):
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 2, 4, num_layers=2).double()
+    x = torch.tensor([float("nan"), 0.3], dtype=F64)
+    h = torch.rand(5, rnn.state_size, dtype=F64)
+    expected = (rnn(x.expand(5, 1, 2), h, dt=0.5)[1] - h).detach() / 0.5
+    assert expected.isfinite().all()
+    observed = torch.tensor([False, True])
+    for flow in (
+        as_flow(rnn, x, dt=0.5),
+        as_flow(rnn, x.nan_to_num(7.0), observed=observed, dt=0.5),
+    ):
+        torch.testing.assert_close(flow.velocity(h), expected)
+
+
+def test_visited_states_are_told_what_was_measured():
+    torch.manual_seed(0)
+    rnn = tauflow.GRUD(2, 4)
+    x, observed = torch.randn(3, 6, 2), torch.rand(3, 6, 2) > 0.5
+    states = visited_states(rnn, x, observed=observed)
+    torch.testing.assert_close(states[:, -1], rnn(x, observed=observed)[1])
+    gone = x.masked_fill(~observed, float("nan"))
+    torch.testing.assert_close(visited_states(rnn, gone), states)
+
+
+@pytest.mark.parametrize("name", list(WHOLE_MODELS))
+def test_a_whole_model_is_no_map_of_states(name):
+    if WHOLE_MODELS[name].model.takes_images:
+        model = WHOLE_MODELS[name].build((1, 8, 8), 3, features=2, layers=((2, 3, 2),))
+        h = torch.randn(4, 3, dtype=F64)
+        for around in (model, tauflow.SequenceModel(model, 1)):  # of whose features it is one
+            torch.testing.assert_close(as_flow(around).velocity(h), as_flow(model.rnn).velocity(h))
+        return
+    model = WHOLE_MODELS[name].build(2, 8)
+    models = [model] if model.has_head else [model, tauflow.SequenceModel(model, 1)]
+    for refused in models:
+        with pytest.raises(ArgumentError, match=f"as_flow: {type(model).__name__} is no network"):
+            as_flow(refused)
+        with pytest.raises(ArgumentError, match=f"states: {type(model).__name__} is no network"):
+            visited_states(refused, torch.randn(1, 3, 2))

@@ -194,3 +194,13 @@ def test_bad_arguments_are_refused():
         gradient_flow(tauflow.CfC(D, N), x, observed=x > 0)
     with pytest.raises(DtypeError, match=r"x has dtype torch\.float32, but the parameters"):
         gradient_flow(tauflow.CTRNN(D, N).double(), x)
+
+
+def test_nan_is_what_was_not_measured():
+    torch.manual_seed(0)
+    x, observed = torch.randn(B, T, D), torch.rand(B, T, D) > 0.4
+    rnn = tauflow.GRUD(D, N)
+    told = gradient_flow(rnn, x, observed=observed)
+    found = gradient_flow(rnn, x.masked_fill(~observed, float("nan")))
+    assert told.error_norm.isfinite().all()
+    torch.testing.assert_close(found.error_norm, told.error_norm)

@@ -5,28 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from known_systems import LinearCell
 from torch import Tensor, nn
 
 import tauflow
 from tauflow.analysis import lyapunov_exponents, memory_length
 from tauflow.batch import SequenceBatch
-from tauflow.cells import AbstractCell
-from tauflow.errors import ArgumentError, ShapeError
-from tauflow.models import SequenceModel
-
-
-class Linear(AbstractCell):
-    """h' = exp(A dt) h + x, with a triangular A."""
-
-    paper = "none"
-
-    def __init__(self, input_size: int, hidden_size: int, rates: tuple[float, ...] = ()) -> None:
-        super().__init__(input_size, hidden_size)
-        A = torch.diag(torch.tensor(rates, dtype=torch.float64))
-        self.A = nn.Parameter(A + 0.3 * torch.ones_like(A).triu(1))
-
-    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
-        return torch.func.vmap(lambda a, v: torch.matrix_exp(a * self.A) @ v)(dt[:, 0], h) + x
+from tauflow.errors import ArgumentError
+from tauflow.models import WHOLE_MODELS, SequenceModel
+from tauflow.sequence import SequenceModule
 
 
 def _data(B: int, T: int, dt: float = 1.0) -> SequenceBatch:
@@ -37,7 +24,7 @@ def _data(B: int, T: int, dt: float = 1.0) -> SequenceBatch:
 
 @pytest.mark.parametrize("dt", [1.0, 0.25])
 def test_a_linear_map_forgets_at_the_rate_of_its_slowest_mode(dt: float) -> None:
-    rnn = tauflow.RNN(Linear(2, 2, (-0.5, -2.0)))
+    rnn = tauflow.RNN(LinearCell(2, 2, (-0.5, -2.0)))
     found = memory_length(rnn, _data(3, 400, dt=dt), tolerance=1e-6)
     assert found.steps is not None
     assert found.time == pytest.approx(found.steps * dt)
@@ -49,7 +36,7 @@ def test_a_linear_map_forgets_at_the_rate_of_its_slowest_mode(dt: float) -> None
 
 
 def test_an_integrator_never_forgets() -> None:
-    found = memory_length(tauflow.RNN(Linear(2, 2, (0.0, -1.0))), _data(2, 100))
+    found = memory_length(tauflow.RNN(LinearCell(2, 2, (0.0, -1.0))), _data(2, 100))
     assert found.steps is None
     assert found.time is None
     assert found.rate == pytest.approx(0.0, abs=0.02)
@@ -67,43 +54,12 @@ def test_the_rate_is_the_largest_exponent_of_a_nonlinear_network() -> None:
     assert found.rate / 0.7 == pytest.approx(float(exponents[0]), rel=0.15)
 
 
-def test_exponents_are_those_of_the_matrix() -> None:
-    cell = Linear(2, 2, (-0.5, -2.0))
-    x = torch.randn(300, 2, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    found = lyapunov_exponents(cell, x, dt=0.5, generator=generator)
-    torch.testing.assert_close(
-        found, torch.tensor([-0.5, -2.0], dtype=torch.float64), atol=0.02, rtol=0
-    )
-    torch.testing.assert_close(
-        lyapunov_exponents(cell, x, dt=0.5, count=1), found[:1], atol=0.02, rtol=0
-    )
-
-
-class Logistic(AbstractCell):
-    """The logistic map at 4, whose exponent is the logarithm of 2."""
-
-    paper = "none"
-
-    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
-        return 4 * h * (1 - h) + 0 * x
-
-    def initial_state(self, x: Tensor) -> Tensor:
-        return torch.full_like(x, 0.3)
-
-
-def test_chaos_has_a_positive_exponent() -> None:
-    x = torch.zeros(2000, 1, dtype=torch.float64)
-    (exponent,) = lyapunov_exponents(Logistic(1, 1), x).tolist()
-    assert exponent == pytest.approx(math.log(2), abs=0.02)
-
-
 def test_masks_layers_heads_and_missing_features() -> None:
     data = _data(3, 120)
     mask = torch.ones(3, 120, dtype=torch.bool)
     mask[:, 60:] = False
     padded = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
-    slow = tauflow.RNN(Linear(2, 2, (-0.01, -2.0)))
+    slow = tauflow.RNN(LinearCell(2, 2, (-0.01, -2.0)))
     assert memory_length(slow, padded).rate == pytest.approx(-0.01, abs=0.004)
     model = SequenceModel(tauflow.LTC(2, 4, num_layers=2), 3).double()
     assert memory_length(model, data).steps is not None
@@ -113,7 +69,7 @@ def test_masks_layers_heads_and_missing_features() -> None:
 
 
 def test_padding_and_holes_are_no_samples() -> None:
-    rnn = tauflow.RNN(Linear(2, 2, (-0.2, -2.0)))
+    rnn = tauflow.RNN(LinearCell(2, 2, (-0.2, -2.0)))
     data = _data(3, 200, dt=0.5)
     assert data.dt is not None
     whole = memory_length(rnn, data)
@@ -129,7 +85,7 @@ def test_padding_and_holes_are_no_samples() -> None:
 
 
 def test_a_sequence_that_ends_too_early_to_tell_does_not_count() -> None:
-    rnn = tauflow.RNN(Linear(2, 2, (-0.2, -2.0)))
+    rnn = tauflow.RNN(LinearCell(2, 2, (-0.2, -2.0)))
     data = _data(3, 200)
     alone = memory_length(rnn, data[:2])
     mask = torch.ones(3, 200, dtype=torch.bool)
@@ -174,24 +130,12 @@ def test_a_network_may_be_called_in_any_way(how: str) -> None:
     data.dt[:, 0] = 0.0  # as times have it
     mask = torch.arange(200) < torch.tensor([[200], [150], [180]])
     batch = SequenceBatch(data.x, data.y, dt=data.dt, mask=mask)
-    rnn = tauflow.RNN(Linear(2, 2, (-3.0, -6.0)))
+    rnn = tauflow.RNN(LinearCell(2, 2, (-3.0, -6.0)))
     told = memory_length(Calling(rnn, "gaps"), batch)
     other = memory_length(Calling(rnn, how), batch)
     assert told.steps == other.steps is not None
     assert told.time == pytest.approx(other.time)
     torch.testing.assert_close(told.differences, other.differences)
-
-
-def test_exponents_are_those_of_one_sequence() -> None:
-    with pytest.raises(ShapeError, match=r"x has shape \(2, 5, 2\).*x\[0\]"):
-        lyapunov_exponents(tauflow.GRU(2, 3), torch.randn(2, 5, 2))
-    found = [
-        lyapunov_exponents(
-            tauflow.GRU(2, 3), x, dt=0.5, generator=torch.Generator().manual_seed(0)
-        ).shape
-        for x in (torch.randn(5, 2), torch.randn(1, 5, 2))
-    ]
-    assert found == [(3,), (3,)]
 
 
 def test_what_has_no_state_to_forget_is_refused() -> None:
@@ -202,11 +146,6 @@ def test_what_has_no_state_to_forget_is_refused() -> None:
         memory_length(tauflow.LTC(2, 3, bidirectional=True), data)
     with pytest.raises(ArgumentError, match="no sequence"):
         memory_length(tauflow.LTC(2, 3), data[:0])
-    cell = Linear(2, 2, (-1.0, -1.0))
-    with pytest.raises(ArgumentError, match="count=3, but the state has 2"):
-        lyapunov_exponents(cell, data.x[0], count=3)
-    with pytest.raises(ArgumentError, match="no time passes"):
-        lyapunov_exponents(cell, data.x[0], dt=0.0)
 
 
 def test_a_memory_is_as_long_in_any_unit_of_time() -> None:
@@ -227,56 +166,128 @@ def test_a_memory_is_as_long_in_any_unit_of_time() -> None:
     assert other.time == pytest.approx(1024.0 * found.time)
 
 
-def test_what_a_step_leaves_nothing_of_does_not_come_back() -> None:
+class Given(nn.Module):
+    """Hands a state of its own to its network, or none."""
+
+    def __init__(self, rnn: nn.Module, h: Tensor | None = None) -> None:
+        super().__init__()
+        self.rnn, self.h = rnn, h
+
+    def forward(self, x: Tensor, *, dt: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        y, h = self.rnn(x, self.h, dt=dt, mask=mask)
+        return y, h
+
+
+def _first_states(rnn: SequenceModule, x: Tensor) -> Tensor:
+    """Return the states that layers derive from the first sample that each reads."""
+    starts = []
+    for cell in rnn.each_cell:
+        starts.append(cell.initial_state(x))
+        x = cell.readout(cell.step(x, starts[-1], torch.ones_like(x[:, :1])))
+    return torch.cat(starts, dim=1)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_sequences_start_where_the_model_starts_them(own: bool, layers: int) -> None:
     torch.manual_seed(0)
-    cell = tauflow.cells.ElmanCell(1, 30)
+    rnn = tauflow.GNODE(2, 3, num_layers=layers, initial_state="affine").double()
+    x = torch.randn(3, 9, 2, dtype=torch.float64)
+    mask = torch.ones(3, 9, dtype=torch.bool)
+    mask[1, :2] = mask[2, 7:] = False  # the first sample is not always the first step
+    rows = [one[there] for one, there in zip(x, mask, strict=True)]
+    h = None if own else torch.randn(3, rnn.state_size, dtype=torch.float64)
+    data = SequenceBatch(x, x[:, 0], dt=torch.ones(3, 9, dtype=torch.float64), mask=mask)
+    found = memory_length(Given(rnn, h), data)
+    assert found.after == tuple(range(1, 10))
     with torch.no_grad():
-        cell.W_h.normal_(0, 0.4)
-    x = 0.1 * torch.randn(200, 1)
-    assert float(lyapunov_exponents(cell, x, count=1)) > 0
-    x[100] = 1e6  # tanh is flat here
-    for dtype in (torch.float32, torch.float64):
-        found = lyapunov_exponents(cell.to(dtype), x.to(dtype))
-        assert found.dtype is dtype
-        assert (found == -math.inf).all()
-    ages = lyapunov_exponents(tauflow.GRUD(1, 3), torch.randn(30, 1))
-    assert (ages[:3] > -100).all()
-    assert (ages[3:] == -math.inf).all()  # of measured features, nothing is left
+        first = _first_states(rnn, torch.stack([row[0] for row in rows])) if h is None else h
+        ends = torch.cat(
+            [rnn(row[None], start[None])[1] for row, start in zip(rows, first, strict=True)]
+        )
+        other = ends.roll(1, 0)
+        for number, row in enumerate(rows):
+            before = (first[number] - other[number]).view(layers, -1).abs().amax(1)
+            for k in range(1, len(row) + 1):
+                a, b = (rnn(row[None, :k], s[None, number])[1] for s in (first, other))
+                share = (a - b).view(layers, -1).abs().amax(1) / before
+                torch.testing.assert_close(found.differences[number, k - 1], share.max())
 
 
-class LowRank(AbstractCell):
-    """A step through two numbers, whatever the number of neurons."""
+def test_of_two_stable_states_the_start_chooses() -> None:
+    rnn = tauflow.GNODE(
+        1,
+        1,
+        layers=1,
+        gate_layers=0,
+        final_activation="tanh",
+        initial_state="affine",
+        substeps=10,
+    )
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.zero_()
+        rnn.cell.W_h.fill_(4.0)  # rests near 1 and -1
+        rnn.cell.start.V.fill_(2.0)
+        rnn.cell.start.a.fill_(-1.0)  # starts at 2 x - 1
+    x = torch.zeros(4, 100, 1)
+    x[:, 0, 0] = torch.tensor([1.0, 0.9, 0.8, 0.7])  # all above 0
+    found = memory_length(rnn, SequenceBatch(x, x))
+    assert found.steps is not None
+    assert found.steps < 20
+    x[0, 0] = 0.1  # the others' ends are on its other side, and its own on theirs
+    assert memory_length(rnn, SequenceBatch(x, x)).steps is None
 
-    paper = "none"
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__(input_size, hidden_size)
-        self.m, self.n = (nn.Parameter(torch.randn(hidden_size, 2) / 2) for _ in range(2))
+class Resampling(nn.Module):
+    """Hands other samples to its network than those of the data."""
 
-    def step(self, x: Tensor, h: Tensor, dt: Tensor) -> Tensor:
-        return torch.tanh(h @ self.n) @ self.m.T + x
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.rnn, self.how = tauflow.GRU(2, 3), how
+
+    def forward(self, x: Tensor, *, dt: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.how == "every other":
+            y, h = self.rnn(x[:, ::2], dt=dt[:, ::2] + dt[:, 1::2])
+        elif self.how == "gaps of one":
+            y, h = self.rnn(x)
+        elif self.how == "twice":
+            y, h = self.rnn(torch.cat([x, x]), dt=torch.cat([dt, dt]))
+        else:
+            y = h = x[:, 0]
+        return y, h
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_directions_that_are_rounding_alone_have_no_exponent(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("every other", "gets 10 samples over 9 in time, where the data have 20 samples over 9.5"),
+        ("gaps of one", "gets 20 samples over 19 in time, where the data have 20 samples over 9.5"),
+        ("twice", "gets 6 sequences, where the data have 3"),
+        ("not at all", "Resampling does not call its rnn"),
+    ],
+)
+def test_samples_of_the_network_are_those_of_the_data(how: str, message: str) -> None:
+    data = SequenceBatch(torch.randn(3, 20, 2), torch.zeros(3, 1), dt=torch.full((3, 20), 0.5))
+    with pytest.raises(ArgumentError, match=message):
+        memory_length(Resampling(how), data)
+    plain = SequenceModel(tauflow.GRU(2, 3), 1)
+    assert memory_length(plain, data).samples == 20
+
+
+@pytest.mark.parametrize("name", ["ip-net", "mtan", "seft", "transformer"])
+def test_reference_points_of_a_model_are_no_samples(name: str) -> None:
+    data = SequenceBatch(torch.randn(3, 20, 2), torch.zeros(3, 1))
+    whole = WHOLE_MODELS[name].build(2, 8)
+    for model in (whole, SequenceModel(whole, 1)):
+        with pytest.raises(ArgumentError, match=f"{type(whole).__name__} is no network with a"):
+            memory_length(model, data)
+
+
+def test_a_network_on_images_is_counted_in_images() -> None:
     torch.manual_seed(0)
-    cell = LowRank(1, 5).to(dtype)
-    found = lyapunov_exponents(cell, torch.zeros(100, 1, dtype=dtype))
-    assert found.isfinite().tolist() == [True, True, False, False, False]
-    # of the map between the two numbers, whose Jacobian is n^T m times a diagonal
-    inner = (cell.n.T @ cell.m).detach().double()
-    z, logs, q = torch.zeros(2).double(), torch.zeros(2).double(), torch.eye(2).double()
-    for _ in range(100):
-        q, r = torch.linalg.qr(inner @ (torch.diag(1 - torch.tanh(z) ** 2) @ q))
-        z, logs = inner @ torch.tanh(z), logs + r.diagonal().abs().log()
-    expected = (logs / 100).sort(descending=True).values
-    torch.testing.assert_close(found[:2].double(), expected, atol=0.03, rtol=0)
-
-
-def test_a_direction_that_shrinks_fast_is_no_rounding() -> None:
-    rates = (-0.1, -15.0)  # e^-15 is 3e-7, near the rounding of float32
-    cell = Linear(2, 2, rates).float()
-    with torch.no_grad():
-        cell.A.copy_(torch.diag(torch.tensor(rates)))
-    found = lyapunov_exponents(cell, torch.zeros(50, 2))
-    torch.testing.assert_close(found, torch.tensor(rates), rtol=0, atol=0.05)
+    model = WHOLE_MODELS["convolutional"].build(
+        (1, 8, 8), 3, cell="gru", features=2, layers=((2, 3, 2),)
+    )
+    x = torch.randn(2, 30, 1, 8, 8)
+    assert memory_length(model, SequenceBatch(x, torch.zeros(2, 1))).samples == 30
