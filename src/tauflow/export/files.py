@@ -38,7 +38,7 @@ def save(module: nn.Module, path: _Path) -> None:
 
     Raises:
         ArgumentError: a part of the module is not tauflow's, was built with a function, or was
-            replaced after the module had been built.
+            replaced or quantised after the module had been built.
         DataNotFoundError: the folder does not exist.
     """
     path = Path(path)
@@ -140,7 +140,7 @@ def _told(path: Path) -> Iterator[None]:
 
 def _unlike(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
     """Say how tensors differ from a module's in name, shape or kind; nothing if they do not."""
-    expected = {**module.state_dict()}
+    expected = state_of(module)
     expected |= {name: c for name, c in _constants(module).items() if name in tensors}
     return _difference(
         {name: tuple(tensor.shape) for name, tensor in expected.items()},
@@ -154,7 +154,31 @@ def _unlike(module: nn.Module, tensors: Mapping[str, Tensor]) -> str:
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Return what a model file holds of a module: its state dict, and constants left out of it."""
-    return {**module.state_dict(), **_constants(module)}
+    return {**state_of(module), **_constants(module)}
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict of a module.
+
+    Raises:
+        ArgumentError: an entry is no tensor.
+    """
+    state = module.state_dict()
+    if other := named_other(state):
+        raise ArgumentError(
+            f"{type(module).__name__}: {other}. A model file holds tensors alone: save the model "
+            "before it is quantised, or its state_dict() with torch.save."
+        )
+    return state
+
+
+def named_other(state: Mapping[str, Any]) -> str:
+    """Say which entry of a state dict is no tensor; nothing if all are."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            return f"{name} of its state_dict is a {kind} and no tensor, as of quantised modules"
+    return ""
 
 
 def _constants(module: nn.Module) -> dict[str, Tensor]:
@@ -162,7 +186,7 @@ def _constants(module: nn.Module) -> dict[str, Tensor]:
 
     Built anew they would have the default dtype, and its digits.
     """
-    kept = module.state_dict()
+    kept = state_of(module)
     return {
         name: buffer
         for name, buffer in module.named_buffers()
@@ -171,7 +195,7 @@ def _constants(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    return {name: tuple(tensor.shape) for name, tensor in state_of(module).items()}
 
 
 def _changes(built: nn.Module, module: nn.Module) -> str:

@@ -18,6 +18,7 @@ from tauflow.sequence.reparametrised import make_permanent, recompute_parameters
 from tauflow.sequence.stream_parts import drops
 from tauflow.solvers import GapSolver
 
+from .files import named_other
 from .heads import head_width
 from .scaling import Scaling
 from .scan import ScannedCell, SteppedCell
@@ -158,7 +159,13 @@ class Exported(nn.Module):
         self.model = copy.deepcopy(model)
         make_permanent(self.model)  # as tracers take no parameter that a hook puts there
         self.model.requires_grad_(False).eval()
-        for name, tensor in self.model.state_dict().items():
+        state = self.model.state_dict()
+        if other := named_other(state):
+            raise ExportError(
+                f"{type(model).__name__}: {other}. No graph can be made of that: export the "
+                "model before it is quantised, and quantise the graph."
+            )
+        for name, tensor in state.items():
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 raise ExportError(
                     f"{name} holds a number that is not finite. Train the model anew."

@@ -2,6 +2,7 @@ import hashlib
 import json
 import resource
 import struct
+import warnings
 
 import pytest
 import safetensors
@@ -13,8 +14,8 @@ from torch import nn
 
 import tauflow
 from tauflow.cells import CfCCell
-from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError
-from tauflow.export import describe, load, save
+from tauflow.errors import ArgumentError, DataNotFoundError, ExportError, ModelFileError
+from tauflow.export import describe, load, program_step, save
 from tauflow.export.files import tensors_of
 from tauflow.tensorfile import encode, hash_tensors, write_tensor_file
 
@@ -135,6 +136,34 @@ def test_a_part_replaced_after_building_is_refused(tmp_path):
     changed.head = nn.Linear(2, 3)
     with pytest.raises(ArgumentError, match=r"not as it was built: head.bias has shape \(3,\)"):
         save(changed, tmp_path / "model.safetensors")
+
+
+class WithNotes(nn.Linear):
+    """A layer whose state dict holds a dictionary."""
+
+    def get_extra_state(self):
+        return {"notes": "mine"}
+
+
+def quantised():
+    quantization = pytest.importorskip("torch.ao.quantization")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that all of it will leave torch some day
+        return quantization.quantize_dynamic(model("cfc").eval(), {nn.Linear})
+
+
+def test_what_is_no_tensor_is_refused_by_name(tmp_path):
+    noted = model("cfc")
+    noted.head = WithNotes(5, 2)
+    for one, words in (
+        (quantised(), r"_packed_params\.dtype of its state_dict is a dtype and no tensor"),
+        (noted, r"head\._extra_state of its state_dict is a dict and no tensor"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^SequenceModel: .*{words}"):
+            save(one, tmp_path / "m")
+        with pytest.raises(ExportError, match=f"^SequenceModel: .*{words}.*export the model befo"):
+            program_step(one)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_part_changed_after_building_is_refused(tmp_path):
