@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tauflow.data.table.answer_names import names_before, refuse_same
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import NewTable
-from tauflow.data.table.options import AFTER, NUMBERS, TRUTHS, WHOLE
+from tauflow.data.table.options import NUMBERS, TRUTHS, WHOLE
 from tauflow.data.table.sheet import Floats, Indices
 from tauflow.data.table.times import UNITS
 from tauflow.extras import require
@@ -34,39 +35,42 @@ def answers_of(
         first: number of the first sequence.
         last: number after that of the last one.
         proba: whether ``found`` says how likely each class is.
+
+    Raises:
+        ArgumentError: two columns would have one name, of a table that an older version learned.
     """
     pandas = require("pandas", extra="tables")
     part, options = read.sequences.among(first, last), info.options
     # A forecast over a horizon is said to be from the last row of its window.
     places = part.ends - 1 if read.card.horizon else part.starts
     rows = part.rows if read.card.per_step else part.rows[places]
-    id = options.id
-    columns: list[tuple[str, Any]] = []
-    if id is not None:
-        columns.append((id, read.sheet.given(id, rows)))
+    before: list[Any] = []
+    if options.id is not None:
+        before.append(read.sheet.given(options.id, rows))
     values = found.numpy()
-    name = options.time or "row"
     if read.card.per_step:
-        columns.append((name, _times(read, options.time, rows, part.times)))
+        before.append(_times(read, options.time, rows, part.times))
         values = values[part.valid()]
     elif read.card.horizon:
-        columns.append((name, _times(read, options.time, rows, part.times[places])))
+        before.append(_times(read, options.time, rows, part.times[places]))
     if read.ahead is not None and read.card.horizon:
-        latest, ahead = columns[-1][1], read.ahead[rows]
+        latest, ahead = before[-1], read.ahead[rows]
         for step in range(1, read.card.horizon + 1):
             later = step * ahead if ahead.ndim == 1 else ahead[:, step - 1]
-            columns.append((AFTER.format(name, step), _later(latest, later, info)))
+            before.append(_later(latest, later, info))
     elif read.ahead is not None:
-        columns.append((f"{name} predicted", _later(columns[-1][1], read.ahead[rows], info)))
+        before.append(_later(before[-1], read.ahead[rows], info))
     if info.y_scale is None and not proba:
-        columns.append((options.targets[0], classes_of(info)[values]))
+        names: tuple[str, ...] = options.targets[:1]
+        predicted = [classes_of(info)[values]]
     else:
         digits = _DIGITS_OF_DOUBLE if read.x.dtype == np.float64 else _DIGITS
-        columns += zip(
-            info.outputs, values.T if proba else _plain(values, info, digits).T, strict=True
-        )
-    frame = pandas.DataFrame(dict(enumerate(column for _, column in columns)))
-    return frame.set_axis([name for name, _ in columns], axis=1)
+        names = info.outputs
+        predicted = list(values.T if proba else _plain(values, info, digits).T)
+    in_front = names_before(options, read.card, ahead=read.ahead is not None)
+    refuse_same(in_front, names)
+    frame = pandas.DataFrame(dict(enumerate([*before, *predicted])))
+    return frame.set_axis([*in_front, *names], axis=1)
 
 
 def _plain(values: NDArray[Any], info: TableInfo, digits: int) -> Floats:

@@ -14,6 +14,7 @@ from tauflow.data.card import DatasetCard, TaskData
 from tauflow.errors import ArgumentError, DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
+from .answer_names import check_answers
 from .frames import Sequences, sequences_of, some
 from .info import TableInfo
 from .inputs import Inputs, feature_columns, inputs_of, with_known
@@ -118,8 +119,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
     automatic = times is not None and options.time_unit == AUTO
     gap = median_gap(split.trained) if automatic else 1.0
-    if target.horizon:
-        ahead = median_gap(split.trained)
+    ahead = median_gap(split.trained) if target.horizon else ahead
     seen_or_none, gap_or_none = None if seen.all() else observed, None if times is None else gap
     batches = {
         part: _batch(split, one, x, seen_or_none, y_scaling, gap_or_none)
@@ -157,6 +157,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         *([] if times is None else _notes_on_gaps(target.sequences, info)),
     )
     card = _card(split, info, name=name, source=source, notes=notes, season=season)
+    check_answers(info, card)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
 
 
