@@ -1,3 +1,5 @@
+import gzip
+
 import numpy as np
 import pandas
 import pytest
@@ -151,7 +153,13 @@ def test_an_empty_table():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no rows below the row of column names"),
+        (b"", r"file\.csv is empty\. Its first row has to name the columns"),
+        (b"\xef\xbb\xbf", r"file\.csv is empty\. Its first row has to name the columns"),
+        (
+            gzip.compress(b"", mtime=0),
+            r"file\.csv is empty\. Its first row has to name the columns",
+        ),
+        (b" ,\r\n\n", r"file\.csv holds empty cells and lines alone\. Its first row"),
         (b"id,a\n", "holds no rows below the row of column names"),
         (b"id,a\n\n1,2\n1,2,3\n", r"row 4 has 3 cells, but there are 2 columns \(id, a\)"),
         (b"id;a\n1;2\n", "its cells seem to be separated by ';'"),

@@ -141,6 +141,11 @@ def _strictly(path: Path, content: bytes, delimiter: str) -> Sheet:
         raise DataError(f"{path} is not text in UTF-8 ({error}). Save it as CSV UTF-8.") from error
     rows, firsts = _rows(path, lines, delimiter)
     filled = [(number, row) for number, row in enumerate(rows, start=1) if any(row)]
+    if not filled:
+        what = "holds empty cells and lines alone" if content else "is empty"
+        raise DataError(
+            f"{path} {what}. Its first row has to name the columns, and the others to hold samples."
+        )
     if len(filled) < 2:
         raise DataError(f"{path} holds no rows below the row of column names. Add some.")
     header = filled[0][1]
