@@ -1,8 +1,10 @@
 """Two processes that share the batches train as one does."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,30 @@ ALONE = ("curves", "areas", "accumulated", "other_number_of_ranks")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return where two processes, and one afterwards, left what they found in every case."""
-    path = tmp_path_factory.mktemp("processes")
+    """Return where two processes, and one afterwards, left what they found in every case.
+
+    Of the workers that run these tests the first to come here starts them, the others wait.
+    """
+    path = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        path = path.parent  # which they share
+    path /= "processes"
+    try:
+        path.mkdir()
+    except FileExistsError:
+        for _ in range(6000):
+            if (path / "ended").exists():
+                return path
+            time.sleep(0.1)
+        pytest.fail("the processes that another worker started have not ended")
+    try:
+        start_all(path)
+    finally:
+        (path / "ended").touch()
+    return path
+
+
+def start_all(path):
     for world, cases in ((2, TOGETHER), (1, ALONE)):
         processes = [
             subprocess.Popen(
@@ -44,7 +68,6 @@ def folder(tmp_path_factory):
         ]
         for process in processes:
             assert process.wait(timeout=600) == 0
-    return path
 
 
 def run(folder, case, world):
