@@ -44,6 +44,9 @@ class NoiseFit:
     finite: bool
 
 
+_SWEPT = ("lr", "weight_decay", "seed")
+
+
 def fit_noise(
     network: str,
     path: Float[Tensor, "T D"],
@@ -181,7 +184,8 @@ def noise_sweep(
         interval: time between the samples.
 
     Raises:
-        ArgumentError: there is nothing to sweep, or a network's options leave nothing to vary.
+        ArgumentError: there is nothing to sweep, a network's options leave nothing to vary, or
+            what the sweep sets itself (``lr``, ``weight_decay``, ``seed``) is varied or among them.
     """
     count = at_least(1, seeds=seeds)
     if not networks or not values or not lr or not weight_decay:
@@ -193,6 +197,11 @@ def noise_sweep(
             raise ArgumentError(
                 f"noise_sweep: the options of {name!r} are {dict(options)}. Name the model as "
                 f"'network', and leave out {vary!r}, which is varied."
+            )
+        if taken := [option for option in (vary, *options) if option in _SWEPT]:
+            raise ArgumentError(
+                f"noise_sweep sets {taken[0]!r} itself, for {name!r} as for all networks, so that "
+                "it can neither be varied nor fixed. Pass lr=, weight_decay= and seeds= to it."
             )
     fixed = {"epochs": epochs, "interval": interval}
     return tuple(

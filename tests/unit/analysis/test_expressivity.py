@@ -166,5 +166,10 @@ def test_bad_calls_are_refused():
     options = {"network": "mgru", "hidden_size": 3}
     with pytest.raises(ArgumentError, match="leave out 'hidden_size'"):
         noise_sweep({"a": options}, noise(), vary="hidden_size", values=(1,))
+    for name in ("lr", "weight_decay", "seed"):
+        with pytest.raises(ArgumentError, match=f"sets '{name}' itself, for 'a'"):
+            noise_sweep({"a": options}, noise(), vary=name, values=(1,))
+        with pytest.raises(ArgumentError, match=f"sets '{name}' itself, for 'a'"):
+            noise_sweep({"a": {**options, name: 1}}, noise(), vary="tau", values=(1,))
     with pytest.raises(ArgumentError, match="one entry or more"):
         noise_sweep({}, noise(), vary="tau", values=(1,))
