@@ -40,6 +40,8 @@ from .timing import training_step
 
 MINUTES = 8.0
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+SHARE = 6
+"""Tests that one process runs: each compiles kernels of its own, which takes a second or three."""
 CUDNN = ("tauflow", "torch LSTM", "torch GRU")
 PARITY = (
     *("test_triton_kernels", "test_triton_recordings", "test_fused_kernels"),
@@ -224,6 +226,8 @@ def _facts(rows: Sequence[Row]) -> list[str]:
 def _outcomes(rows: Sequence[Row]) -> list[str]:
     """Return how many tests of each function passed, and those that did not."""
     lines = ["| tests | passed | failed | skipped |", "| --- | ---: | ---: | ---: |"]
+    order = list(dict.fromkeys(row["case"] for row in rows))
+    rows = sorted(rows, key=lambda row: order.index(row["case"]))
     for function, own in groupby(rows, key=lambda row: row["case"]):
         counts = Counter(row["outcome"] for row in own)
         numbers = (counts[outcome] for outcome in ("passed", "failed", "skipped"))
@@ -280,20 +284,43 @@ def _machine(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
 
 
 def _parity(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
-    """Return a case for each test function of the parity tests that needs a device."""
+    """Return cases for the functions of the parity tests that need a device.
+
+    A child reads the files, for they ask whether there is a device, as their tests do again.
+    """
+    files = PARITY if sizes.tests is None else PARITY[:2]
+    seen: dict[str, list[str]] = {}
+    run_cases(
+        [Case(file, partial(_listed, file, sizes), 60) for file in files],
+        workers=len(files),
+        seconds=60,
+        found=lambda file, row: seen.setdefault(file, []).append(row["function"]),
+        failed=print,
+    )
     cases = []
-    for file in PARITY if sizes.tests is None else PARITY[:2]:
-        tests = tests_of(ROOT / "tests" / "parity" / f"{file}.py")
-        wanted = [test for test in tests if test.on_gpu == (sizes.device == "cuda")]
-        functions = [(name, list(own)) for name, own in groupby(wanted, lambda test: test.function)]
+    for file, names in ((file, seen.get(file, [])) for file in files):
+        functions = [(name, list(own)) for name, own in groupby(enumerate(names), lambda t: t[1])]
         for function, own in functions[: sizes.functions]:
-            cases.append(Case(function, partial(_outcomes_of, own[: sizes.tests]), 120))
+            places = [place for place, _ in own][: sizes.tests]
+            for few in (places[i : i + SHARE] for i in range(0, len(places), SHARE)):
+                cases.append(Case(function, partial(_outcomes_of, file, sizes, few), 120))
     return cases
 
 
-def _outcomes_of(tests: Sequence[Test]) -> Iterator[Row]:
+def _tests(file: str, sizes: Sizes) -> list[Test]:
+    tests = tests_of(ROOT / "tests" / "parity" / f"{file}.py")
+    return [test for test in tests if test.on_gpu == (sizes.device == "cuda")]
+
+
+def _listed(file: str, sizes: Sizes) -> Iterator[Row]:
+    for test in _tests(file, sizes):
+        yield {"function": test.function}
+
+
+def _outcomes_of(file: str, sizes: Sizes, places: Sequence[int]) -> Iterator[Row]:
     """Run tests; yield what became of each, and stop where the device is lost."""
-    for test in tests:
+    tests = _tests(file, sizes)
+    for test in (tests[place] for place in places):
         found, started = {"test": test.name, "outcome": "passed", "why": ""}, time.perf_counter()
         try:
             test.run()
@@ -304,7 +331,7 @@ def _outcomes_of(tests: Sequence[Test]) -> Iterator[Row]:
             found |= {"outcome": "failed", "why": f"{type(error).__name__}: {said}"}
         yield {**found, "seconds": round(time.perf_counter() - started, 2)}
         if found["outcome"] == "failed":
-            wait_for("cuda" if torch.cuda.is_available() else "cpu")  # raises if there is none left
+            wait_for(sizes.device)  # raises if there is none left
 
 
 def _beside(
@@ -423,7 +450,7 @@ def _compile_times(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
 
 STEPS = (
     Step("machine", 25, _machine),
-    Step("parity", 130, _parity, workers=min(8, os.cpu_count() or 1)),
+    Step("parity", 130, _parity, workers=min(14, os.cpu_count() or 1)),
     Step("training steps beside cuDNN", 70, partial(_beside, CUDNN, 30, packed=True)),
     Step(
         "training steps beside ncps and the reference",

@@ -3,8 +3,6 @@
 from . import import_path as _import_path  # noqa: F401  # before what could be shadowed
 
 # isort: split
-from importlib import metadata as _metadata
-
 from tauflow.batch import SequenceBatch
 from tauflow.export import from_ncps, load, save
 from tauflow.models import RNNVAE, LatentODE, SequenceModel
@@ -12,12 +10,10 @@ from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import RNN, build
 from tauflow.sequence import SEQUENCE_MODULES as _SEQUENCE_MODULES
 from tauflow.training import Recipe, attach_constraints, train
+from tauflow.version import VERSION as _VERSION
 from tauflow.wirings import NCP, AutoNCP, ExplicitWiring, FullyConnected, RandomSparse
 
-try:
-    __version__ = _metadata.version("tauflow")
-except _metadata.PackageNotFoundError:  # a source tree on the path
-    __version__ = "0+unknown"
+__version__ = _VERSION
 
 # CfC, LTC and the others are here by their names; __init__.pyi tells them to tools.
 globals().update({module.__name__: module for module in _SEQUENCE_MODULES})

@@ -13,7 +13,6 @@ import secrets
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from tauflow.errors import TauflowError
 from tauflow.plain_json import read_json
+from tauflow.version import VERSION
 
 FORMAT_VERSION = 1
 _BLOCK = 1 << 24
@@ -126,7 +126,7 @@ def encode(
         {
             "kind": kind,
             "format_version": format_version,
-            "tauflow_version": version("tauflow"),
+            "tauflow_version": VERSION,
             "facts": facts,
         }
     )

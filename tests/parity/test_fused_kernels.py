@@ -19,7 +19,10 @@ def values_and_gradients(run, call: KernelCall) -> list[Tensor]:
     leaves = [call.x, call.h, *call.cell.parameters()]
     leaves += [call.dt] if call.cell.uses_dt else []
     loss = sum(  # every output, and the last state, pulls differently
-        (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum()
+        (
+            out
+            * torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).view_as(out)
+        ).sum()
         for out in (y, last)
     )
     return [y, last, *torch.autograd.grad(loss, leaves)]

@@ -147,8 +147,10 @@ def test_without_gradients_the_values_are_the_same(spec, size, options, device):
     with torch.no_grad():
         silent = spec.run(call)
     assert not any(result.requires_grad for result in silent)
+    # On a GPU these are other kernels, whose compiler joins other products and sums.
+    bounds = {"rtol": 0, "atol": 0} if device == "cpu" else {"rtol": 1e-5, "atol": 1e-6}
     for one, other in zip(silent, spec.run(call), strict=True):
-        torch.testing.assert_close(one, other.detach(), rtol=0, atol=0)
+        torch.testing.assert_close(one, other.detach(), **bounds)
 
 
 @pytest.mark.parametrize(("spec", "size", "options"), FIRST)

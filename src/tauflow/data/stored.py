@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from tauflow.errors import (
 from tauflow.option_types import misfit, shown
 from tauflow.plain_json import read_json
 from tauflow.tensorfile import PARTIAL, sync_folder, write_atomically
+from tauflow.version import VERSION
 
 from .card import DatasetCard, TaskData
 from .npy import ADVICE, ArrayWriter, map_array, room_on_disk
@@ -103,7 +103,7 @@ def write_task(
         facts = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "tauflow_version": version("tauflow"),
+            "tauflow_version": VERSION,
             "card": {**described, "sizes": _sizes(parts)},
             "parts": parts,
         }

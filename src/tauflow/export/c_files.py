@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from tauflow.errors import ArgumentError, ExportError
 from tauflow.extras import require
 from tauflow.tensorfile import write_together
+from tauflow.version import VERSION
 
 from . import c_templates as templates
 from .c_check import CHECKED, compiled_parity, compiler_found
@@ -174,7 +174,7 @@ def c_sources(
         "name": name,
         "NAME": name.upper(),
         "NAME_FILE": name,
-        "version": version("tauflow"),
+        "version": VERSION,
         "cell": plain(str(facts["cell"])),
         "inputs": inputs,
         "outputs": outputs,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ExportError, ShapeError
+from tauflow.version import VERSION
 
 from .files import description_of
 from .labels import Labels
@@ -34,7 +34,7 @@ def facts_of(exported: Exported, labels: Labels, *, scaled: bool) -> dict[str, A
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "tauflow_version": version("tauflow"),
+        "tauflow_version": VERSION,
         "cell": type(body.cell).__name__,
         "model": description,
         "dtype": str(exported.like.dtype).removeprefix("torch."),

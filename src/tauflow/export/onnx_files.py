@@ -154,7 +154,7 @@ def made(
             "scaled: no scales are known. Pass labels with x_mean and x_scale, such as "
             "tauflow.export.Labels.of(data)."
         )
-    exported = kind(model, scaling=scaling, **options)
+    exported = kind(model, scaling=scaling, **options).cpu()  # a copy, where files are tried
     if labels is not None:
         labels.check(exported.input_size, exported.output_size)
     return exported

@@ -23,6 +23,7 @@ from tauflow.errors import ArgumentError, TauflowError
 from tauflow.experiments.run.cluster import crew_of, words
 from tauflow.plain_text import markdown_table as markdown_rows
 from tauflow.tensorfile import write_atomically
+from tauflow.version import VERSION
 
 from .catalog import find_figure
 from .entry import Job, PaperFigure, Result, Table
@@ -298,7 +299,8 @@ def _record(entry: PaperFigure, job: Job, result: Result, written: list[str]) ->
         "seconds": {what: round(spent, 3) for what, spent in job.seconds.items()},
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("tauflow", "torch", "numpy", "matplotlib")},
+            "tauflow": VERSION,
+            **{name: version(name) for name in ("torch", "numpy", "matplotlib")},
         },
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
     }

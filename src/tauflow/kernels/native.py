@@ -123,6 +123,19 @@ def _aliases(
     return features.view_as(features), state, [weight.view_as(weight) for weight in weights]
 
 
+def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
+    """Return weights as cuDNN wants them on a GPU: one after the other in memory.
+
+    It copies those that are not at every call too, and warns of it. The parameters themselves stay
+    where optimizers, wrappers and files have them.
+    """
+    if weights[0].device.type != "cuda" or torch.compiler.is_compiling():
+        return weights
+    piece = torch.cat([weight.flatten() for weight in weights])
+    parts = piece.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+
+
 def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     """Run an :class:`LSTMCell` with ``torch.lstm``."""
     cell = call.cell
@@ -134,6 +147,7 @@ def run_lstm(call: KernelCall) -> tuple[Tensor, Tensor]:
     whole: AbstractContextManager[object] = nullcontext()
     if _is_autocast(call):
         whole, weights = torch.autocast("cpu", enabled=False), [w.float() for w in weights]
+    weights = _in_one_piece(weights)
     with whole:
         y, h, c = torch.lstm(*_aliases(features, state, weights), True, 1, 0.0, keeps, False, True)
     return y, torch.cat([h[0], c[0]], dim=-1)
@@ -160,6 +174,7 @@ def _single_state(
 ) -> tuple[Tensor, Tensor]:
     features, (h,) = _operands(call)
     keeps = _keeps_for_backward(call)
+    weights = _in_one_piece(weights)
     y, h = operator(features, h, weights, True, 1, 0.0, keeps, False, True)
     return y, h[0]
 

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from tauflow.cells.base import first_parameter
 from tauflow.checks import boolean_tensor, floating, same_device, shape_error, values_readable
 from tauflow.errors import ArgumentError, DtypeError, ShapeError
+from tauflow.kernels.engine.torch_state import has_autocast
 
 from .gaps import gaps_of
 
@@ -169,7 +170,7 @@ def first_sample(x: Tensor, mask: Tensor | None) -> Tensor:
 def autocasts(x: Tensor) -> bool:
     """Whether operations on x run in mixed precision."""
     kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return has_autocast(kind) and torch.is_autocast_enabled(kind)
 
 
 def time_dtype(x: Tensor) -> torch.dtype:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 
 from tauflow.errors import DataError
 from tauflow.plain_json import read_json
+from tauflow.version import VERSION
 
 from .record_check import check_record
 from .timespan import duration
@@ -248,12 +248,8 @@ def _git(tree: Path, *words: str) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes the numbers."""
-    try:
-        own = metadata.version("tauflow")
-    except metadata.PackageNotFoundError:
-        own = "not installed"
     return {
-        "tauflow": own,
+        "tauflow": VERSION,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),

@@ -23,6 +23,7 @@ from tauflow.errors import BackendError, DtypeError
 from .program import KernelCall, KernelSpec, Run
 from .torch_state import (
     constant_when_traced,
+    has_autocast,
     has_memory,
     is_exported,
     under_transform_or_forward_mode,
@@ -79,8 +80,8 @@ class Needs(NamedTuple):
 
     def _why_not_now(self, device: str) -> str | None:
         """Return what surrounds the call that the kernels do not follow."""
-        has_autocast = torch.amp.is_autocast_available(device)
-        if not self.follows_autocast and has_autocast and torch.is_autocast_enabled(device):
+        mixed = has_autocast(device) and torch.is_autocast_enabled(device)
+        if mixed and not self.follows_autocast:
             return "{us} do not follow autocast"
         if self.traced and is_jit_traced():
             return "torch.jit cannot trace {us}"
