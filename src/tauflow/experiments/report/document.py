@@ -59,6 +59,7 @@ def environment_of(records: Sequence[RunRecord]) -> Pairs:
             "Python": record.versions.get("python"),
             "processor": record.machine.get("cpu"),
             "cores": None if cores is None else f"{cores}, {threads} used by a run",
+            "device": record.machine.get("device"),
             "platform": record.machine.get("platform"),
             "date": record.started[:10],
         }

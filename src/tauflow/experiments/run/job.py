@@ -235,7 +235,7 @@ def execute(
     if device is not None:
         model.to(data.train.x.device)  # what becomes of it works on the data as they are
     record = RunRecord(
-        **identity(job, started),
+        **identity(job, started, device),
         status=DONE,
         valid=trained.valid,
         test=trained.test,
@@ -288,7 +288,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def identity(job: Job, started: str) -> dict[str, Any]:
+def identity(job: Job, started: str, device: str | None = None) -> dict[str, Any]:
     """Return what the records of a job's runs begin with."""
     return {
         "experiment": job.experiment,
@@ -300,5 +300,5 @@ def identity(job: Job, started: str) -> dict[str, Any]:
         "started": started,
         "commit": results.commit(),
         "versions": results.versions(),
-        "machine": results.machine(),
+        "machine": results.machine(device),
     }

@@ -53,7 +53,8 @@ class RunRecord:
         started: UTC time, ISO 8601.
         commit: revision of the source tree, if there is one.
         versions: of tauflow, torch, numpy and Python.
-        machine: processor, cores, threads of this run and platform; no host name.
+        machine: processor, cores, threads of this run, platform and, where a run was not on the
+            CPU, device; no host name.
     """
 
     experiment: str
@@ -256,14 +257,22 @@ def versions() -> dict[str, str]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """Return the processor, cores, threads and platform; nothing that names the machine."""
-    return {
+def machine(device: str | None = None) -> dict[str, Any]:
+    """Return the processor, cores, threads and platform; nothing that names the machine.
+
+    Args:
+        device: where it computes, if not on the CPU; its name is told too.
+    """
+    found = {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
+    if device is None or torch.device(device).type == "cpu":
+        return found
+    on_cuda = torch.device(device).type == "cuda" and torch.cuda.is_available()
+    return {**found, "device": torch.cuda.get_device_name(device) if on_cuda else device}
 
 
 def _cpu_model() -> str:

@@ -175,7 +175,7 @@ def test_estimates_are_kept_until_settings_or_machine_change(tmp_path, monkeypat
     assert of_row(kept, changed, changed.row("gru")) is None
     assert of_row(kept, tiny(), tiny().row("elman")) is None
     assert of_row(kept, tiny(), tiny().row("future")) is None
-    monkeypatch.setattr("tauflow.experiments.run.results.machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr("tauflow.experiments.run.results.machine", lambda *_: {"cpu": "another"})
     again()
     assert len(said) == 2
 

@@ -6,14 +6,16 @@ import xml.etree.ElementTree
 from dataclasses import asdict
 
 import pytest
+import torch
 from tiny_experiment import tiny
 
 from tauflow.errors import DataError, SpecificationError
 from tauflow.experiments import load_experiment
+from tauflow.experiments.report.document import environment_of
 from tauflow.experiments.report.page import run_page, write_page
 from tauflow.experiments.report.pictures import Curves, learning_curves
 from tauflow.experiments.run.job import job_of
-from tauflow.experiments.run.results import DONE, RunRecord, read
+from tauflow.experiments.run.results import DONE, RunRecord, machine, read
 
 ROW = {"epoch": 1, "step": 1, "train_loss": 1.0, "valid": 0.5, "test": 0.6, "seconds": 0.1}
 
@@ -129,3 +131,13 @@ def test_files_that_are_no_specification(case, tmp_path):
 def test_absurd_values_of_a_specification(changes, message):
     with pytest.raises(SpecificationError, match=message):
         tiny(**changes)
+
+
+def test_a_run_that_was_not_on_the_cpu_says_where(monkeypatch):
+    assert machine() == machine("cpu")
+    assert "device" not in machine()
+    assert machine("meta")["device"] == "meta"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"an accelerator, {device}")
+    run = RunRecord.from_json(record(machine=machine("cuda:1")))
+    assert dict(environment_of([run]))["device"] == "an accelerator, cuda:1"
