@@ -14,12 +14,15 @@ endif
 # The shell may forbid it, and then every child of the suite compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test full lint types unit quick robustness docs install clean
+.PHONY: demo test full lint types kernels-1 kernels-2 unit quick robustness docs install clean
 
 demo: install
 	$(BIN)/tauflow run pendulum
 
-test: install lint types unit
+# Types are checked by one processor while others compile the kernels, which tests would wait for.
+test: install lint
+	$(MAKE) -j 3 types $(KERNELS)
+	$(MAKE) unit ALL=$(ALL)
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -27,6 +30,14 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+# Two lots that take as long as each other; what they lack is compiled by the tests that need it.
+KERNELS := kernels-1 kernels-2
+kernels-1: LOT := ltc gru-d phased-lstm
+kernels-2: LOT := ltc-neuronal cfc lrc ct-gru
+$(KERNELS): export OMP_NUM_THREADS := 1
+$(KERNELS): install
+	$(BIN)/tauflow warmup $(LOT)
 
 # Two processes, of one thread each: with more they wait for each other on two cores. Each takes
 # neighbouring tests, which share what they make, and at the end some of what the other has left.
@@ -42,7 +53,7 @@ unit: install
 
 # With all parameters and tries, of which `make test` takes a part where a part tells nearly as much.
 full: ALL := --full
-full: install lint types unit
+full: test
 
 # For people at work: every test that is not slow, with few of its parameters; no lint, no types.
 quick: export OMP_NUM_THREADS := 1

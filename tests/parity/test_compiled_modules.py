@@ -48,7 +48,7 @@ def call(run, rnn, steps):
     return y, last, *torch.autograd.grad(pulled, [x, h, dt, *rnn.parameters()])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", MODULES)
 def test_eleven_lengths_are_compiled_once(name):
     torch.manual_seed(0)

@@ -13,7 +13,10 @@ from typing import NamedTuple
 import pytest
 from sources import ROOT, tracked_text_files
 
-RECIPES = sorted((ROOT / "docs" / "adding").glob("*.md"))
+RECIPES = [
+    pytest.param(page, marks=() if page.stem in ("cell", "plugin") else pytest.mark.thorough)
+    for page in sorted((ROOT / "docs" / "adding").glob("*.md"))
+]
 COPIED = ("src", "tests", "docs", "pyproject.toml", "Makefile")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -54,7 +57,7 @@ def scratch(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda page: page.stem)
 def test_the_recipe_does_what_it_says(recipe, scratch):
     if recipe.stem == "kernel" and not (scratch.folder / "src/tauflow/cells/leaky.py").exists():
         take_steps(recipe.with_stem("cell"), scratch, commands=False)

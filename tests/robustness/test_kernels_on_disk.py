@@ -139,6 +139,7 @@ def program(folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.thorough
 def test_several_processes_on_an_empty_cache(tmp_path, tries):
     for number in range(tries("races on an empty kernel cache", few=1, full=5)):
         folder = tmp_path / str(number)

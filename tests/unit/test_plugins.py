@@ -138,6 +138,7 @@ def test_a_worker_says_how_it_comes_to_know_a_name(monkeypatch, colours):
         colours["green"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_no_import_of_tauflow_loads_plugins(tmp_path):
     """A plugin imports tauflow itself, and would find a part of it half made."""

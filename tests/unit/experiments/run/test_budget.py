@@ -32,6 +32,7 @@ def test_every_call_gets_an_epoch_further_and_ends_as_one_without_a_budget(place
     assert not list(places["runs_dir"].glob("*/*/running"))
 
 
+@pytest.mark.thorough
 def test_processes_obey_the_budget_too(places):
     grid = reproduce(longer(2), jobs=2, budget=AN_INSTANT, **places)
     assert [(run.name, run.done) for run in grid.outcome.unfinished] == [

@@ -53,6 +53,7 @@ def told(records):
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_results_are_those_of_one_process_and_a_killed_worker_is_survived(tmp_path):
     here = Places(tmp_path / "results", tmp_path / "runs")

@@ -96,6 +96,7 @@ def wait_for_two_runs(command, folder):
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be handled")
 def test_a_command_that_is_asked_to_end_says_nothing_of_what_it_clears_away(tmp_path):

@@ -142,6 +142,7 @@ published = { mean = 0.5 }
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_command_and_its_workers_know_what_a_plugin_adds(tmp_path):
     (tmp_path / "swinging.py").write_text(PLUGIN)
