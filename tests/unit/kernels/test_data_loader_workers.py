@@ -11,7 +11,9 @@ FORKED = [("fork", "ltc"), ("fork", "cfc")] if sys.platform == "linux" else []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "name"), [pytest.param("spawn", "cfc", marks=pytest.mark.thorough), *FORKED])
+@pytest.mark.parametrize(
+    ("method", "name"), [pytest.param("spawn", "cfc", marks=pytest.mark.thorough), *FORKED]
+)
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_workers_compute_what_the_parent_does(method, name):
     samples = SamplesThroughANetwork(name)
