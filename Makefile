@@ -33,8 +33,8 @@ types: install
 
 # Two lots that take as long as each other; what they lack is compiled by the tests that need it.
 KERNELS := kernels-1 kernels-2
-kernels-1: LOT := ltc gru-d phased-lstm
-kernels-2: LOT := ltc-neuronal cfc lrc ct-gru
+kernels-1: LOT := ltc gru-d phased-lstm ct-gru
+kernels-2: LOT := ltc-neuronal cfc lrc
 $(KERNELS): export OMP_NUM_THREADS := 1
 $(KERNELS): install
 	$(BIN)/tauflow warmup $(LOT)

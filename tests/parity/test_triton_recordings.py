@@ -24,7 +24,7 @@ from tauflow.kernels.gpu import graphs
 from tauflow.sequence import reference_loop
 
 pytest.importorskip("triton", reason="triton is not installed")
-pytestmark = [pytest.mark.parametrize("device", DEVICES), pytest.mark.sampled(3)]
+pytestmark = [pytest.mark.parametrize("device", DEVICES), pytest.mark.sampled(6)]
 
 STEPPED = [row for row in FIRST if is_stepped(row.values[0])]
 FORMS = [*STEPPED, *OTHER_FORMS]

@@ -31,6 +31,7 @@ def test_without_cc_a_known_compiler_is_taken(said, monkeypatch):
     assert compiler_found() is None
 
 
+@pytest.mark.thorough
 def test_cc_may_hold_options_which_the_compiler_gets(tmp_path, monkeypatch):
     told = tmp_path / "told"
     wrapper = script(tmp_path / "my cc", f'echo "$@" > "{told}"\nexec "{CC}" "$@"')

@@ -49,6 +49,7 @@ def full(monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("write", "files"), [(as_onnx, 2), (as_program, 2), (as_c, 6), (as_folder, 3)]
 )

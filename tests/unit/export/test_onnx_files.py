@@ -182,6 +182,7 @@ def test_wrong_arguments_are_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_description_of_another_file_is_not_written_over(tmp_path):
     rnn = tauflow.Elman(2, 3).eval()
     first = to_onnx(rnn, tmp_path / "m.onnx", form="step")
