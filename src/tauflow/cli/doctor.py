@@ -57,15 +57,15 @@ def _version(name: str) -> str:
 def _kernels() -> list[tuple[str, str, str]]:
     """Return every kernel with what hinders it, for a plain call on its own device."""
     from tauflow.kernels import KERNELS, KernelCall
+    from tauflow.kernels.engine.needs import INTERPRETED
 
-    rows = []
+    rows, on_gpu = [], torch.cuda.is_available()
     for row in KERNELS:
-        cell = row.cell(2, 4)
-        x, dt = torch.zeros(1, 2, 2), torch.ones(1, 2, 1)
-        call = KernelCall(cell, x, torch.zeros(1, cell.state_size), dt)
-        reason = (
-            "no CUDA device" if row.device == "cuda" and not torch.cuda.is_available() else None
-        )
+        device = "cuda" if row.device == "cuda" and on_gpu and not INTERPRETED else "cpu"
+        cell = row.cell(2, 4).to(device)
+        x, dt = torch.zeros(1, 2, 2, device=device), torch.ones(1, 2, 1, device=device)
+        call = KernelCall(cell, x, x.new_zeros(1, cell.state_size), dt)
+        reason = "no CUDA device" if row.device == "cuda" and not on_gpu else None
         rows.append((row.cell.__name__, row.backend, reason or row.why_not(call) or "nothing"))
     return list(dict.fromkeys(rows))  # a cell may have several kernels of a backend
 
