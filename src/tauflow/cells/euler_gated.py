@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tauflow.solvers import GapSolver
+from tauflow.solvers.semilinear import Pair
 
 from .base import Hoisted
 from .gated_fields import AbstractPackedFlowCell, relax, towards
@@ -107,7 +108,7 @@ def _gru_terms(
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return what maps a state to z and the target."""
 
-    def terms(h: Tensor) -> tuple[Tensor, Tensor]:
+    def terms(h: Tensor) -> Pair:
         z, r = torch.sigmoid(torch.addmm(drive_zr, h, W_zr)).chunk(2, dim=-1)
         return z, torch.tanh(torch.addmm(drive_n, r * h, W_n))
 

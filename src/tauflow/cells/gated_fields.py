@@ -15,7 +15,8 @@ from .initial_state import InitialState
 from .initialise import Generator
 from .weight_schemes import SCHEMES, draw_bias_, draw_weight_
 
-Terms = Callable[[Tensor], tuple[Tensor | None, Tensor]]
+GateAndField = tuple[Tensor | None, Tensor]
+Terms = Callable[[Tensor], GateAndField]
 
 
 class AbstractGatedFlowCell(AbstractHoistedCell):

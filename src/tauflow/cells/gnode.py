@@ -16,7 +16,7 @@ from tauflow.solvers import GapSolver
 from .activations import ACTIVATIONS, Activation, lecun_tanh
 from .activations import activation as find_activation
 from .base import Hoisted
-from .gated_fields import AbstractGatedFlowCell, Terms, relax
+from .gated_fields import AbstractGatedFlowCell, GateAndField, Terms, relax
 from .initialise import Generator
 from .weight_schemes import (
     SCHEMES,
@@ -176,7 +176,8 @@ class GNODECell(AbstractGatedFlowCell):
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gap in time constants, the first layers' share of the input; the weights."""
-        deeper = [*zip(self.W_F, self.b_F, strict=True), *zip(self.W_G, self.b_G, strict=True)]
+        networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # compilers before torch 2.9 take
+        deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
         return Hoisted(
             (dt / self.tau, F.linear(x, self.W_x, self.b)),
             (self.W_h.T, *(tensor for layer in deeper for tensor in layer)),
@@ -207,7 +208,7 @@ class GNODECell(AbstractGatedFlowCell):
         """Return what maps a state to G and F."""
         of_F, of_G = deeper[: 2 * len(self.W_F)], deeper[2 * len(self.W_F) :]
 
-        def terms(h: Tensor) -> tuple[Tensor | None, Tensor]:
+        def terms(h: Tensor) -> GateAndField:
             first = torch.addmm(drive, h, W_h)
             if not self.gate_layers:
                 return None, self.phi_h(self._rest(first, of_F))

@@ -1,6 +1,7 @@
 """The liquid time-constant cell with conductance-based synapses: the LTC of every experiment."""
 
 import math
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of, within
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
+from tauflow.solvers.semilinear import Pair
 from tauflow.wirings import AbstractWiring, as_wiring, synapses_of
 
 from .admissible import project_after_steps
@@ -229,11 +231,7 @@ class LTCCell(AbstractPureCell):
         Args:
             dtype: to compute them in, if not their own.
         """
-
-        def own(*parameters: Tensor | None) -> list[Tensor]:
-            present = [parameter for parameter in parameters if parameter is not None]
-            return present if dtype is None else [parameter.to(dtype) for parameter in present]
-
+        own = partial(_present, dtype)
         w_x, mu_x, sigma_x, E_x = own(self.w_x, self.mu_x, self.sigma_x, self.E_x)
         w, mu, sigma, E = own(self.w, self.mu, self.sigma, self.E)
         g_l, V_l, C = own(self.g_l, self.V_l, self.C)
@@ -271,7 +269,7 @@ class LTCCell(AbstractPureCell):
         drive_x, conductance_x = drive_x + leak[0], conductance_x + leak[1]
         recurrent = weights.unbind()
 
-        def terms(v: Tensor) -> tuple[Tensor, Tensor]:
+        def terms(v: Tensor) -> Pair:
             drive, conductance = synaptic(v, *recurrent)
             return drive_x + drive, conductance_x + conductance
 
@@ -288,6 +286,12 @@ def synaptic(z: Tensor, sigma: Tensor, mu: Tensor, w: Tensor, E: Tensor) -> tupl
     """Return the summed conductance x reversal and conductance of sources z, (B, N) each."""
     g = w * torch.sigmoid(sigma * (z.unsqueeze(-1) - mu))  # (B, sources, N)
     return (g * E).sum(-2), g.sum(-2)
+
+
+def _present(dtype: torch.dtype | None, *parameters: Tensor | None) -> list[Tensor]:
+    """Return the parameters that there are, of a dtype if one is given."""
+    present = [parameter for parameter in parameters if parameter is not None]
+    return present if dtype is None else [parameter.to(dtype) for parameter in present]
 
 
 def _map_parameters(kind: str, size: int) -> tuple[nn.Parameter | None, nn.Parameter | None]:

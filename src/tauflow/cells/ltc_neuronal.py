@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tauflow.checks import at_least, one_of
 from tauflow.solvers import SOLVERS, TABLEAUS, integrate_semilinear
+from tauflow.solvers.semilinear import Pair
 
 from .activations import Activation, activation
 from .base import AbstractPureCell
@@ -126,7 +127,7 @@ class NeuronalLTCCell(AbstractPureCell):
         """Advance the state over the gap, holding the input."""
         (drive, dt), (_, _, W_h, A, leak) = step, tensors
 
-        def terms(h: Tensor) -> tuple[Tensor, Tensor]:
+        def terms(h: Tensor) -> Pair:
             f = form.phi(drive + h @ W_h.T)
             return f * A, leak + f
 

@@ -164,7 +164,10 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
             for row in rows
             if row.device in (None, call.x.device.type) and may_serve("auto", row.backend)
         ]
-        return next((row for row in fits if row.worth(call) and row.why_not(call) is None), None)
+        for row in fits:  # a loop, as compilers before torch 2.9 know no default of next()
+            if row.worth(call) and row.why_not(call) is None:
+                return row
+        return None
     reasons = []
     named = [row for row in rows if row.backend == backend]
     for row in sorted(named, key=lambda row: not row.worth(call)):

@@ -29,8 +29,12 @@ SOLVERS = SolverNames(before=("fused", "exponential"))
 """Names accepted by :func:`integrate_semilinear`, of tables that are added later too."""
 
 
+Pair = tuple[Tensor, Tensor]
+"""By a name, as the compiler of torch 2.6 reads no such annotation in a function inside another."""
+
+
 def integrate_semilinear(
-    terms: Callable[[Tensor], tuple[Tensor, Tensor]],
+    terms: Callable[[Tensor], Pair],
     h: Float[Tensor, "B S"],
     dt: Float[Tensor, "B 1"],
     *,

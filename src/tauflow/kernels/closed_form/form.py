@@ -18,7 +18,14 @@ from tauflow.cells.cfc import CfCCell
 from tauflow.cells.cfc_heads import MODES, ClosedForm, ClosedFormTensors
 from tauflow.cells.mixed_memory import MixedForm, MixedMemoryCell
 from tauflow.kernels.cpu.binding import as_array, written
-from tauflow.kernels.engine.activations import IDENTITY, Phi, activation_of, code_of, number_of
+from tauflow.kernels.engine.activations import (
+    IDENTITY,
+    Phi,
+    activation_of,
+    code_of,
+    number_of,
+    shows_its_slope,
+)
 from tauflow.kernels.engine.program import Operator
 
 Array = Any  # numpy arrays of float32, which numba types by itself
@@ -289,7 +296,7 @@ def core_deltas(
 
 
 def _shows_its_slope(form: ClosedForm) -> bool:
-    return Code.of(form).outer.shows_its_slope
+    return shows_its_slope(Code.of(form).outer)
 
 
 def core_gradients(

@@ -30,7 +30,7 @@ from tauflow.kernels.cpu.binding import (
     written,
     written_or_empty,
 )
-from tauflow.kernels.engine.activations import code_of
+from tauflow.kernels.engine.activations import code_of, has_quadratic_slope
 from tauflow.kernels.engine.needs import NUMBA, TORCH, TRITON
 from tauflow.kernels.engine.program import (
     GAPS,
@@ -70,7 +70,7 @@ from .triton_program import run_triton
 
 def _heads_known(phi: Activation) -> bool:
     code = code_of(phi)
-    return code is not None and code.has_quadratic_slope
+    return code is not None and has_quadratic_slope(code)
 
 
 def _parts(call: KernelCall) -> tuple[Backbone | None, ClosedFormHeads]:

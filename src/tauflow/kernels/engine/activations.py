@@ -25,15 +25,16 @@ class Phi(NamedTuple):
     factor: np.float32 = np.float32(0.0)
     below: np.float32 = np.float32(0.0)
 
-    @property
-    def has_quadratic_slope(self) -> bool:
-        """Whether the slope is that product."""
-        return self.code <= SIGMOID
 
-    @property
-    def shows_its_slope(self) -> bool:
-        """Whether the slope follows from the value alone."""
-        return self.code < SILU
+# Functions, as compilers before torch 2.9 know no properties of named tuples.
+def has_quadratic_slope(phi: Phi) -> bool:
+    """Whether the slope is that product."""
+    return phi.code <= SIGMOID
+
+
+def shows_its_slope(phi: Phi) -> bool:
+    """Whether the slope follows from the value alone."""
+    return phi.code < SILU
 
 
 def _scaled_tanh(scale: float, rate: float) -> Phi:

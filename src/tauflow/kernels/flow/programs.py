@@ -28,7 +28,12 @@ from tauflow.kernels.cpu.binding import (
     written,
     written_or_empty,
 )
-from tauflow.kernels.engine.activations import activation_of, code_of, number_of
+from tauflow.kernels.engine.activations import (
+    activation_of,
+    code_of,
+    number_of,
+    shows_its_slope,
+)
 from tauflow.kernels.engine.needs import NUMBA, TRITON
 from tauflow.kernels.engine.program import (
     GAPS,
@@ -54,7 +59,7 @@ def _why_not(solver: str, phi: Activation) -> str | None:
     if solver not in TABLEAUS:
         return f"its compiled loops have fixed steps only, not solver {solver!r}"
     code = code_of(phi)
-    if code is None or not code.shows_its_slope:
+    if code is None or not shows_its_slope(code):
         return "its compiled loops do not know this activation"
     return None
 
