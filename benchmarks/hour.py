@@ -293,14 +293,15 @@ def _parity(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
     """
     files = PARITY if sizes.tests is None else PARITY[:2]
     seen: dict[str, list[str]] = {}
+    unread: dict[str, str] = {}
     run_cases(
         [Case(file, partial(_listed, file, sizes), 60) for file in files],
         workers=len(files),
         seconds=60,
         found=lambda file, row: seen.setdefault(file, []).append(row["function"]),
-        failed=print,
+        failed=unread.__setitem__,
     )
-    cases = []
+    cases = [Case(file, partial(_not_read, why), 60) for file, why in unread.items()]
     for file, names in ((file, seen.get(file, [])) for file in files):
         functions = [(name, list(own)) for name, own in groupby(enumerate(names), lambda t: t[1])]
         for function, own in functions[: sizes.functions]:
@@ -313,6 +314,11 @@ def _parity(sizes: Sizes, arguments: argparse.Namespace) -> list[Case]:
 def _tests(file: str, sizes: Sizes) -> list[Test]:
     tests = tests_of(ROOT / "tests" / "parity" / f"{file}.py")
     return [test for test in tests if test.on_gpu == (sizes.device == "cuda")]
+
+
+def _not_read(why: str) -> Iterator[Row]:
+    raise RuntimeError(f"its tests could not be listed: {why}")
+    yield
 
 
 def _listed(file: str, sizes: Sizes) -> Iterator[Row]:
