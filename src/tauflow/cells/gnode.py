@@ -176,7 +176,7 @@ class GNODECell(AbstractGatedFlowCell):
 
     def hoist(self, x: Float[Tensor, "*batch I"], dt: Float[Tensor, "*batch 1"]) -> Hoisted:
         """Return the gap in time constants, the first layers' share of the input; the weights."""
-        networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # compilers before torch 2.9 take
+        networks = ((self.W_F, self.b_F), (self.W_G, self.b_G))  # torch 2.8's compiler takes
         deeper = [(W[i], b[i]) for W, b in networks for i in range(len(W))]  # no list of them apart
         return Hoisted(
             (dt / self.tau, F.linear(x, self.W_x, self.b)),

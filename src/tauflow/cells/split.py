@@ -35,7 +35,7 @@ def split_step(cell: AbstractCell, x: Tensor, dt: Tensor, observed: Tensor | Non
         observed: (B, T, I) bool, or ``None``.
     """
     features = () if observed is None else (observed,)
-    if "step" not in cell.__dict__:  # which compilers before torch 2.9 know, not vars()
+    if "step" not in cell.__dict__:  # which the compiler of torch 2.8 knows, not vars()
         if isinstance(cell, AbstractPureCell) and type(cell).step is AbstractPureCell.step:
             return _split_pure(cell, x, dt)
         if isinstance(cell, AbstractHoistedCell) and type(cell).step is AbstractHoistedCell.step:

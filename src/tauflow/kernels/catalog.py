@@ -164,7 +164,7 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
             for row in rows
             if row.device in (None, call.x.device.type) and may_serve("auto", row.backend)
         ]
-        for row in fits:  # a loop, as compilers before torch 2.9 know no default of next()
+        for row in fits:  # a loop, as the compiler of torch 2.8 knows no default of next()
             if row.worth(call) and row.why_not(call) is None:
                 return row
         return None

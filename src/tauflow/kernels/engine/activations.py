@@ -26,7 +26,7 @@ class Phi(NamedTuple):
     below: np.float32 = np.float32(0.0)
 
 
-# Functions, as compilers before torch 2.9 know no properties of named tuples.
+# Functions, as the compiler of torch 2.8 knows no properties of named tuples.
 def has_quadratic_slope(phi: Phi) -> bool:
     """Whether the slope is that product."""
     return phi.code <= SIGMOID

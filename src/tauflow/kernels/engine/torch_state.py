@@ -33,13 +33,13 @@ def fixed_when_traced(number: float) -> float:
     return float(guard_scalar(number))
 
 
-@constant_when_traced  # the compilers of torch 2.11 and older do not know the question
+@constant_when_traced  # the compiler of torch 2.11 does not know the question
 def has_autocast(device: str) -> bool:
     """Whether there is mixed precision on a kind of device."""
     return torch.amp.is_autocast_available(device)
 
 
-@constant_when_traced  # the compilers of torch 2.11 and older answer yes for themselves
+@constant_when_traced  # the compiler of torch 2.11 answers yes for itself
 def is_exported() -> bool:
     """Whether ``torch.export`` makes a program of what runs; torch 2.6 does not say."""
     return bool(_is_exporting())
