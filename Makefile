@@ -1,10 +1,14 @@
 # `make demo` and `make test` do all set-up: a virtual environment in .venv, the versions pinned in
-# constraints.txt, an editable install. Needs Python >= 3.10 with pip and venv, and make.
+# constraints.txt, an editable install, what the tests need beside it. Needs Python >= 3.10 with pip
+# and venv, and make.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+INSTALLED_DOCS := $(VENV)/.installed-docs
 
 # Real data is found through TAUFLOW_DATA; a folder beside the checkout is taken if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -16,12 +20,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test full lint types kernels-1 kernels-2 unit quick robustness docs install clean
 
-demo: install
+demo: $(INSTALLED)
 	$(BIN)/tauflow run pendulum
 
-# Types are checked by one processor while others compile the kernels, which tests would wait for.
-test: install lint
-	$(MAKE) -j 3 types $(KERNELS)
+# While two processes compile the kernels, which tests would wait for, a third one, which would take
+# longest, installs what tests need and checks style and types.
+test: $(INSTALLED)
+	$(MAKE) -j 3 lint types $(KERNELS)
 	$(MAKE) unit ALL=$(ALL)
 
 lint: install
@@ -36,8 +41,8 @@ KERNELS := kernels-1 kernels-2
 kernels-1: LOT := ltc gru-d phased-lstm ct-gru
 kernels-2: LOT := ltc-neuronal cfc lrc
 $(KERNELS): export OMP_NUM_THREADS := 1
-$(KERNELS): install
-	$(BIN)/tauflow warmup $(LOT)
+$(KERNELS): $(INSTALLED)
+	nice $(BIN)/tauflow warmup $(LOT)
 
 # Two processes, of one thread each: with more they wait for each other on two cores. Each takes
 # neighbouring tests, which share what they make, and at the end some of what the other has left.
@@ -68,20 +73,25 @@ robustness: install
 
 # The site, in docs/_build/html: runs the code of every page, needs no network once it is set up.
 docs: export OMP_NUM_THREADS := 1
-docs: $(VENV)/.installed-docs
+docs: $(INSTALLED_DOCS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" sphinx-build -W --keep-going -n -q -j 2 docs docs/_build/html
 
-install: $(STAMP)
+install: $(INSTALLED_DEV)
 
 # Without compiling all modules to bytecode, which takes half the time: most are never imported.
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("tauflow needs Python 3.10 or newer, this is " + sys.version.split()[0] + ". Choose one with: make PYTHON=python3.12 ...") if sys.version_info < (3, 10) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
-	touch $(STAMP)
+	$(PIP) -e .
+	touch $@
 
-$(VENV)/.installed-docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,docs]'
+# By its name tauflow stays as it is, and those who run it notice nothing.
+$(INSTALLED_DEV): $(INSTALLED)
+	$(PIP) 'tauflow[dev]'
+	touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED_DEV)
+	$(PIP) 'tauflow[docs]'
 	touch $@
 
 clean:
