@@ -13,10 +13,10 @@ TYPED_ROOMS = re.search(
     r"^TYPED_ROOMS := (.*)$", (Path(__file__).parents[1] / "Makefile").read_text("utf-8"), re.M
 )[1].split()
 
-# Rooms that put every cell through the same tests: of many sets of parameters a quarter is enough
+# Rooms that put every cell through the same tests: of many sets of parameters a sixth is enough
 # for everyday use, another one for each test, so that every cell meets a part of them.
 MATRICES = [Path(__file__).parent / room for room in ("conformance", "parity", "robustness")]
-MANY, ONE_IN = 8, 4
+MANY, ONE_IN = 8, 6
 
 # Triton asks once, when it is imported, whether to run its kernels on the CPU.
 if not torch.cuda.is_available():

@@ -17,6 +17,7 @@ CODE = {
 NEEDS = {"onnx": "onnxruntime", "pandas": "pandas", "estimators": "sklearn"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", CODE)
 def test_its_code_runs(page, tmp_path, monkeypatch):

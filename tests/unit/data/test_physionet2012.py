@@ -94,6 +94,7 @@ def test_sizes_are_those_expected_and_not_those_found(data, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_options(data):
     held = load_task("physionet2012", holdout=0.1, statistics="train", download=False)
     assert held.sizes == (2880, 320, 800)

@@ -55,6 +55,7 @@ def by_onnx(path, whole, labels):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", [by_program, by_onnx])
 @pytest.mark.parametrize("outputs", [True, False])
 def test_a_mean_far_from_zero_keeps_its_digits(form, outputs, tmp_path):
