@@ -28,7 +28,7 @@ def varied(
     Args:
         experiment: a table.
         changes: values by dotted name: ``recipe.FIELD``, ``model.OPTION`` or ``data.OPTION``.
-            Without any the table is returned as it is.
+            Without any the table is returned as it is. Their order is of no account.
         models: names of the rows that must be able to have them, as for :meth:`Experiment.select`;
             others for which a value is impossible stay as they are. By default all must.
 
@@ -41,6 +41,7 @@ def varied(
         return experiment
     for name in changes:
         _check_place(name)
+    changes = dict(sorted(changes.items()))  # one name for the table, whatever was said first
     chosen = experiment.select(models)
     if not chosen:
         raise SpecificationError(

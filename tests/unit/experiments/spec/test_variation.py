@@ -18,8 +18,8 @@ def test_recipe_model_and_data_of_every_row_can_differ():
         tiny(),
         {"recipe.lr": 0.5, "model.hidden_size": 7, "model.num_layers": 2, "data.noise": 0.25},
     )
-    assert found.name == "tiny-with-lr-0.5-hidden_size-7-num_layers-2-noise-0.25"
-    assert found.title.endswith("with lr=0.5, hidden_size=7, num_layers=2, noise=0.25")
+    assert found.name == "tiny-with-noise-0.25-hidden_size-7-num_layers-2-lr-0.5"
+    assert found.title.endswith("with noise=0.25, hidden_size=7, num_layers=2, lr=0.5")
     for row, own in zip(found.rows, tiny().rows, strict=True):
         if own.model is None:
             assert row == own
@@ -28,6 +28,11 @@ def test_recipe_model_and_data_of_every_row_can_differ():
         assert (row.model.hidden_size, row.model.cell) == (7, own.model.cell)
         assert row.model.options == {**own.model.options, "num_layers": 2}
         assert row.part.options == {**own.part.options, "noise": 0.25}
+
+
+def test_the_order_of_settings_makes_no_other_table():
+    settings = {"recipe.lr": 0.5, "model.hidden_size": 7}
+    assert varied(tiny(), settings) == varied(tiny(), dict(reversed(settings.items())))
 
 
 def test_values_that_rows_have_already_are_refused():
