@@ -1,7 +1,12 @@
 """Where compiled kernels are kept, and whose entries are read."""
 
+import gc
+import importlib
 import os
 import pickle
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +15,7 @@ import pytest
 pytest.importorskip("numba")
 
 from tauflow.kernels.cpu import cache as kernel_cache
-from tauflow.kernels.cpu.jit import kernel
+from tauflow.kernels.cpu.jit import inlined, kernel
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
 
@@ -39,6 +44,72 @@ def doubled():
     compiled = kernel(double)
     assert (compiled(np.ones(2, np.float32)) == 2).all()
     return compiled
+
+
+SEQUENCE = "model(x, dt=dt)"
+STREAM = "model.stream().step(x[0, 0], 1.0)"
+BOTH = """
+stream = model.stream()
+steps = torch.stack([stream.step(x[0, at], float(dt[0, at])) for at in range(9)])
+model.backend = "reference"
+expected = model(x, dt=dt)[0]
+torch.testing.assert_close(steps, expected[0], rtol=0, atol=1e-5)
+torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["lem", "cfc"])
+def test_kernels_of_several_processes_do_not_take_each_others_functions(named, name):
+    for lines in (
+        SEQUENCE,
+        STREAM,
+        f"{STREAM}\nfound = {SEQUENCE}[0]{BOTH}",
+        f"found = {SEQUENCE}[0]{BOTH}",
+    ):
+        program = f"""
+import torch, tauflow
+torch.set_grad_enabled(False)
+x, dt = torch.randn(1, 9, 3), torch.rand(1, 9)
+model = tauflow.build({name!r}, 3, 6).eval()
+{lines}
+"""
+        # In the names of functions stand their flags, in the order of a set.
+        environment = {"NUMBA_CACHE_DIR": str(named / "shared"), "PYTHONHASHSEED": "0"}
+        subprocess.run([sys.executable, "-c", program], env=os.environ | environment, check=True)
+
+
+def test_functions_that_kernels_call_have_names_of_their_own():
+    dispatcher = pytest.importorskip("numba.core.dispatcher").Dispatcher
+    folder = Path(kernel_cache.__file__).parents[1]
+    for path in folder.rglob("numba_*.py"):
+        importlib.import_module(".".join(("tauflow.kernels", path.parent.name, path.stem)))
+    functions = [one.py_func for one in gc.get_objects() if issubclass(type(one), dispatcher)]
+    names = Counter(
+        (function.__module__, function.__qualname__)
+        for function in functions
+        if function.__module__.startswith("tauflow.kernels.")
+    )
+    assert len(names) > 100
+    assert max(names.values()) == 1
+
+
+def test_functions_that_could_be_taken_for_each_other_are_refused():
+    def made(name):
+        @inlined(name=name)
+        def one(value):
+            return value
+
+        return one
+
+    made("first")
+    made("second")
+    for name in (None, "second"):
+        with pytest.raises(ValueError, match=r"could be taken for another one .* name="):
+            made(name)
+    with pytest.raises(ValueError, match="<lambda>"):
+        inlined(lambda value: value)
 
 
 def mode(path: Path) -> int:

@@ -55,8 +55,33 @@ def sources_digest(*folders: Path) -> str:
     return digest.hexdigest()[:12]
 
 
+_named: set[tuple[str, str]] = set()
+
+
+def _name(function: Callable[..., Any], name: str | None) -> None:
+    """See that no other function of its file has the name that its machine code will have.
+
+    Numba tells functions of one name apart by counting them, in each process anew. Where kernels
+    that different processes compiled come from the cache, one would call what another meant.
+    """
+    if name is not None:
+        function.__qualname__ += f".{name}"
+    key = function.__module__, function.__qualname__
+    made = "<locals>" in key[1] or "<lambda>" in key[1]
+    if key in _named or (made and name is None):
+        raise ValueError(
+            f"the function {key[1]} of {key[0]} could be taken for another one of that name in "
+            "kernels from the cache. Give each a name of its own: name=..."
+        )
+    _named.add(key)
+
+
 def inlined(
-    function: Callable[..., Any] | None = None, *, math: set[str] = FAST, always: bool = False
+    function: Callable[..., Any] | None = None,
+    *,
+    math: set[str] = FAST,
+    always: bool = False,
+    name: str | None = None,
 ) -> Any:
     """Compile a function that kernels call.
 
@@ -64,9 +89,14 @@ def inlined(
         function: to compile.
         math: freedoms of its arithmetic.
         always: whether to inline it however long it is: a loop with a call in it is no vector loop.
+        name: tells a function that another one makes, or one without a name, from its like.
+
+    Raises:
+        ValueError: a function of its file has the same name.
     """
     if function is None:
-        return lambda decorated: inlined(decorated, math=math, always=always)
+        return lambda decorated: inlined(decorated, math=math, always=always, name=name)
+    _name(function, name)
     return numba.njit(
         fastmath=math,
         error_model="numpy",

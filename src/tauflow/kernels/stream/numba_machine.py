@@ -1,7 +1,6 @@
 """A machine for recorded steps: an instruction is a loop over contiguous floats.
 
-LLVM makes vectors of the loops. Telling instructions apart costs a few nanoseconds each, where an
-operation of torch costs microseconds.
+LLVM makes vectors of the loops; telling instructions apart costs a few nanoseconds each.
 """
 
 # mypy: ignore-errors
@@ -25,10 +24,11 @@ from tauflow.tapes import tape as c
 _ZERO, _ONE = f4(0.0), f4(1.0)
 
 
-def _over_rows(entry):
+def _over_rows(name, entry):
     """Return a loop over all entries of two operands: rows may be too short for a switch each."""
+    entry = inlined(entry, name=name)
 
-    @inlined
+    @inlined(name=name)
     def walk(row, floats):
         n = row[c.INNER]
         for q in range(row[c.REPEATS]):
@@ -45,12 +45,12 @@ def _over_rows(entry):
     return walk
 
 
-_add = _over_rows(inlined(lambda a, b: a + b))
-_subtract = _over_rows(inlined(lambda a, b: a - b))
-_scale = _over_rows(inlined(lambda a, b: a * b))
-_divide = _over_rows(inlined(lambda a, b: a / b))
-_tanh_back = _over_rows(inlined(lambda a, b: a * (_ONE - b * b)))
-_sigmoid_back = _over_rows(inlined(lambda a, b: a * (_ONE - b) * b))
+_add = _over_rows("add", lambda a, b: a + b)
+_subtract = _over_rows("subtract", lambda a, b: a - b)
+_scale = _over_rows("scale", lambda a, b: a * b)
+_divide = _over_rows("divide", lambda a, b: a / b)
+_tanh_back = _over_rows("tanh_back", lambda a, b: a * (_ONE - b * b))
+_sigmoid_back = _over_rows("sigmoid_back", lambda a, b: a * (_ONE - b) * b)
 
 
 @inlined

@@ -173,17 +173,18 @@ def _through_sigma(a, w):
     return a * _LN2
 
 
-def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
+def _pulling(name, gradients, through):  # noqa: C901 - four functions of a few loops
     """Compile the way back of synapses that are told by four weights each.
 
     Args:
+        name: of these four weights.
         gradients: returns those of a synapse, given a (mu - u), its third and fourth weight, and
             the gradients of its target's drive and conductance.
         through: returns the factor between the first of these and the gradient of the source, given
             a and the third weight.
     """
 
-    @inlined(math=FAST_SUMS)
+    @inlined(math=FAST_SUMS, name=name)
     def pull_back_four(u, weights, g_drive, g_conductance, g_u, g_weights):
         """Add the gradients of four rows to ``g_u`` (4, S) and ``g_weights``, dense."""
         N = g_drive.shape[1]
@@ -220,7 +221,7 @@ def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
             g_u2[i] += sum2
             g_u3[i] += sum3
 
-    @inlined(math=FAST_SUMS)
+    @inlined(math=FAST_SUMS, name=name)
     def pull_back_one(u, weights, g_drive, g_conductance, g_u, g_weights):
         """Add the gradients of one row to ``g_u`` (S,) and ``g_weights``, dense."""
         N = g_drive.shape[0]
@@ -239,7 +240,7 @@ def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
                 total += q * through(a[k], third[k])
             g_u[i] += total
 
-    @inlined
+    @inlined(name=name)
     def pull_back_packed(u, side, g_drive, g_conductance, g_u, g_weights):
         """Do what :func:`pull_back_one` does, with the weights packed by source."""
         weights, starts, counts, target, position = side
@@ -267,7 +268,7 @@ def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
         for i in range(S):
             g_u[i] += sums[position[i]]
 
-    @inlined
+    @inlined(name=name)
     def pull_back(rows, u, side, g_drive, g_conductance, g_u, g_weights):
         """Add the gradients of ``rows`` <= 4 rows; the rest of the arrays is left alone."""
         packed = side.starts.shape[0] > 0
@@ -284,5 +285,5 @@ def _pulling(gradients, through):  # noqa: C901 - four functions of a few loops
     return pull_back
 
 
-pull_back = _pulling(_of_conductances, _through_slope)
-pull_back_weights = _pulling(_of_weights, _through_sigma)
+pull_back = _pulling("conductances", _of_conductances, _through_slope)
+pull_back_weights = _pulling("weights", _of_weights, _through_sigma)
