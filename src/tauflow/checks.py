@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from tauflow.errors import ArgumentError, DtypeError, ShapeError, UnknownNameErr
 from tauflow.registry import nearest
 
 N = TypeVar("N", int, float)
+
+_NO_NUMBERS = bool, np.timedelta64
+"""Whole numbers to Python, which nobody means by one."""
 
 
 def _single(named: dict[str, N]) -> tuple[str, N]:
@@ -22,7 +26,7 @@ def _single(named: dict[str, N]) -> tuple[str, N]:
 def at_least(minimum: int, **named: int) -> int:
     """Return the one named integer, or raise :class:`ArgumentError` if it is below ``minimum``."""
     name, value = _single(named)
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not isinstance(value, Integral) or isinstance(value, _NO_NUMBERS):
         raise ArgumentError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
     if value < minimum:
         raise ArgumentError(f"{name} must be at least {minimum}, got {value}.")
@@ -72,7 +76,7 @@ def boolean(**named: bool) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, _NO_NUMBERS) and math.isfinite(value)
 
 
 def one_of(known: Iterable[str], **named: str) -> str:

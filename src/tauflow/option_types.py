@@ -53,7 +53,7 @@ def fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, bool | np.bool_)
     if annotation in (int, float):
         number = Integral if annotation is int else Real
-        return isinstance(value, number) and not isinstance(value, bool)
+        return isinstance(value, number) and not isinstance(value, bool | np.timedelta64)
     return _fits_class(value, origin or annotation, get_args(annotation))
 
 

@@ -206,7 +206,7 @@ def _range(cell: NeuronalLTCCell) -> tuple[float, float]:
 
 
 def _safe_time(solver: str, substeps: int, fastest: Tensor) -> float:
-    longest = _LONGEST_Z[solver]
+    longest = _LONGEST_Z.get(solver, 0.0)  # of one added to the tableaus nothing is known
     return longest if math.isinf(longest) else longest * substeps * float(fastest.min())
 
 

@@ -19,13 +19,14 @@ _BAR = 40
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table of your own: .csv, .csv.gz or .parquet.")],
     delimiter: Annotated[str, typer.Option(help="Between the cells of a CSV file.")] = ",",
+    decimal: Annotated[str, typer.Option(help="Sign before the decimals of numbers.")] = ".",
 ) -> None:
     """Look at a table of your own: columns, gaps, what is missing, and the command to train."""
     from tauflow.data.table.look import look_at
 
     from .output import print_table, say
 
-    look = look_at(file, delimiter)
+    look = look_at(file, delimiter, decimal)
     rows = []
     for one in look.columns:
         shares = ", ".join(f"{text} {100 * share:.3g} %" for text, share in one.shares)

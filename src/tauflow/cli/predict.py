@@ -34,12 +34,15 @@ def predict(
     from rich.console import Console
     from rich.progress import track
 
+    from tauflow.errors import ArgumentError
     from tauflow.predict import load_predictor
     from tauflow.predict.written import STANDARD_OUTPUT, check_writable, write_answers
 
     from .output import say
 
     check_writable(out)
+    if out.exists() and csv.exists() and out.samefile(csv):
+        raise ArgumentError(f"--out {out} is the file of the new rows, --csv. Name another one.")
     predictor = load_predictor(run)
     read = predictor.read(csv, ahead=ahead, delimiter=delimiter, decimal=decimal)
     frames = predictor.answers(read, proba=proba)

@@ -12,6 +12,7 @@ from tauflow.experiments.report.trivial import BASELINES_FILE, read_trivial, tri
 from tauflow.experiments.run.job import RECORD_FILE, Places
 from tauflow.experiments.run.reproduce import other_lengths
 from tauflow.experiments.run.task import REPORT_FILE
+from tauflow.experiments.spec.variation import VARIED
 from tauflow.plain_json import read_json
 from tauflow.registry import nearest
 
@@ -50,7 +51,15 @@ def show(what: str, *, epochs: int | None, places: Places) -> None:
         str(path.parent.relative_to(places.runs)) for path in places.runs.glob("*/*/run.json")
     )
     known = [*list_experiments(), *runs]
-    if (places.results / f"{what}.jsonl").is_file():
+    has_results = (places.results / f"{what}.jsonl").is_file()
+    table, varied, _ = what.partition(VARIED)
+    if varied and (table in list_experiments() or has_results):
+        table = table if table in list_experiments() else f"{table}.toml"
+        raise UnknownNameError(
+            f"{what!r} is {table} with other settings. tauflow reproduce {table} with the same "
+            "--set shows its runs again, and tauflow report tells them below the table's rows."
+        )
+    if has_results:
         raise UnknownNameError(
             f"{what!r} is no published table, though {places.results} has results of that name. "
             f"Give the file of your own table, such as tauflow show {what}.toml."

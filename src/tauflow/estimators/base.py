@@ -26,7 +26,7 @@ from .files import read_estimator, write_estimator
 from .given import taking_times
 from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
-from .reading import is_table, read_rows
+from .reading import is_table, read_rows, without
 from .rows import Floats, Rows
 from .state import as_before_if_it_fails, copied, copied_network, same
 from .targets import (
@@ -177,6 +177,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows, true = self._read(X, y, given, reset=False)
         weight = self._weight(sample_weight, X, rows, given)
+        if isinstance(y, str) and self._id(given) is None:  # else only features are looked at
+            X = without(X, (y,))
         return self._score(true, self.predict(X, **given), weight)
 
     def save(self, path: str | Path) -> None:
@@ -247,7 +249,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(y, str):
             rows = self._rows(X, given, reset=reset)
             name = getattr(y, "name", None)
-            if reset and name is not None and name in (rows.names or ()):
+            if reset and name is not None and name in getattr(self, "feature_names_in_", ()):
                 raise DataError(
                     f"y is called {name!r}, and so is a column of X, which would be a feature. "
                     f"Drop it from X, or give y={name!r}."

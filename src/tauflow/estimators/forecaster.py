@@ -248,7 +248,13 @@ class SequenceForecaster(AbstractSequenceEstimator):
             return rows
         if ahead is None:
             ahead = self._typical * np.arange(1, horizon + 1)
-        further = in_seconds(_numbers_or_durations(ahead))
+        ahead = _numbers_or_durations(ahead)
+        if ahead.dtype.kind == "m" and not self.preparation_.dated:
+            raise TimeError(
+                "ahead holds durations, and the times that the network learned from were numbers, "
+                "in a unit that nobody said. Give numbers in that unit."
+            )
+        further = in_seconds(ahead)
         try:
             further = np.broadcast_to(further, (len(rows), horizon))
         except ValueError as error:

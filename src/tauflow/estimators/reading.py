@@ -109,6 +109,20 @@ def _names_in(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
 
 
+def without(frame: Any, besides: Sequence[str]) -> Any:
+    """Return a data frame without some of its columns, and anything else as it is.
+
+    Raises:
+        UnknownNameError: there is no such column.
+    """
+    if not besides or not hasattr(frame, "columns"):
+        return frame
+    for name in besides:
+        sheet_of(frame).check_name(name, "target")
+    kept = [name for name in _names_in(frame) if name not in besides]
+    return frame.select(kept) if hasattr(frame, "select") else frame[kept]  # pandas has no select
+
+
 def _rows_of_frames(
     X: Sequence[Any], layout: str, features: Sequence[str] | None
 ) -> tuple[Floats, Indices, Sequence[str]]:
@@ -245,6 +259,7 @@ def read_rows(
         rows = _checked_frames(estimator, X, lengths, layout=layout, reset=reset)
         rows = with_times(rows, dt=dt, t=t)
     else:
+        X = without(X, besides)
         values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
         values = validate_data(
             estimator,

@@ -1,6 +1,7 @@
 """Gaps of sequences, from times or as they are given."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
         values = _companion(rows, "t", t)
         gaps = _gaps_between(rows, values)
     else:
+        dt = np.timedelta64(dt) if isinstance(dt, timedelta) else dt  # of pandas, too
         single = np.isscalar(dt) or getattr(dt, "ndim", 1) == 0
         values = np.full(len(rows.values), dt) if single else _companion(rows, "dt", dt)
         gaps = _checked_gaps(rows, values)

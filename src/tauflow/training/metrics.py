@@ -292,13 +292,13 @@ class _Tally:
             self.kept.append((*rows, each))
             self.count += y.numel()
             return
-        entries, each = self.score.entries(chosen, y), None
+        entries = self.score.entries(chosen, y)
         if weight is not None:
-            each = repeated(weight, entries.numel())
-            entries = entries.flatten() * each
+            entries = entries.flatten() * repeated(weight, entries.numel())
         self.total += entries.sum(dtype=torch.float64).item()
         self.count += entries.numel()
-        self.weight += entries.numel() if each is None else each.sum(dtype=torch.float64).item()
+        weight = None if weight is None else weight.double()
+        self.weight += float(self.score.divisor(chosen, y, weight))
 
     def merge(self, ranks: Ranks) -> None:
         """Take in what the other processes saw; each batch as it came, in the order of the data."""
@@ -318,7 +318,7 @@ class _Tally:
                 "least one target."
             )
         if self.score.whole is None:
-            return self.total / self.weight
+            return self.total / self.weight if self.weight else math.nan
         predictions, targets, weights = zip(*self.kept, strict=True)
         weight = None if weights[0] is None else torch.cat(weights)
         return float(self.score.of_all(torch.cat(predictions), torch.cat(targets), weight))

@@ -30,8 +30,8 @@ class Score:
         compare: maps predictions (..., O) and targets that fit them to one number per entry.
         higher_is_better: whether a larger score is a better one.
         mean: the mean of ``compare`` in one operation, if there is a faster one than taking it.
-        counts: maps the same to what each entry counts in the divisor of the mean, (K,), for a
-            loss; by default 1. Beside ``whole``, it says what that has divided by.
+        counts: maps the same to what each entry counts in the divisor of the mean, (K,); by
+            default 1. Beside ``whole``, it says what that has divided by.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
             targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
@@ -102,19 +102,25 @@ class Score:
         if self.whole is not None:
             prediction, y = self.rows(prediction, y)
             value = self.of_all(prediction, y, weight)
-            return value, self._divisor(prediction, y, weight)
+            return value, self.divisor(prediction, y, weight)
         if weight is not None or self.counts is not None:
             entries = self.entries(prediction, y).flatten()
             if weight is not None:
                 entries = entries * repeated(weight, entries.numel())
-            divisor = self._divisor(prediction, y, weight)
+            divisor = self.divisor(prediction, y, weight)
             return entries.sum() / divisor, divisor
         if self.mean is not None:
             return self.mean(prediction, y), y.numel()
         return self.entries(prediction, y).mean(), y.numel()
 
-    def _divisor(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor | int:
-        """Return the sum of what entries count; their number, if all count alike."""
+    def divisor(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor | int:
+        """Return the sum of what entries count; their number, if all count alike.
+
+        Args:
+            prediction: what :meth:`selected` returns, or :meth:`rows`.
+            y: the targets with it.
+            weight: what each entry counts, or each sequence or step that several are of.
+        """
         counts = None if self.counts is None else self.counts(prediction, y)
         if weight is None:
             return y.numel() if counts is None else counts.sum()

@@ -11,6 +11,7 @@ import tauflow
 from tauflow.analysis import certify_ltc, ltc_bounds
 from tauflow.cells import LTCCell, NeuronalLTCCell
 from tauflow.errors import ArgumentError
+from tauflow.solvers import TABLEAUS, ButcherTableau
 
 D, N, T = 2, 4, 5
 SEEDS = st.integers(0, 10_000)
@@ -222,3 +223,9 @@ def test_cells_without_such_bounds_are_refused():
         certify_ltc(tauflow.LTC(D, 3, num_layers=2), x)
     with pytest.raises(ArgumentError, match="expected a cell or a sequence module"):
         ltc_bounds(torch.nn.Linear(2, 2))
+
+
+def test_no_gap_is_proven_safe_with_a_solver_of_ones_own(monkeypatch):
+    monkeypatch.setattr(TABLEAUS, "_entries", dict(TABLEAUS))
+    TABLEAUS.add("own", ButcherTableau("own", 1, ((),), (1.0,), 2.0, "own"))
+    assert ltc_bounds(tauflow.LTC(D, 3, solver="own")).safe_gap == 0.0

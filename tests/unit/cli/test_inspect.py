@@ -35,6 +35,17 @@ def test_a_long_table_is_recognised_and_its_command_trains(call, tmp_path):
     assert "Task: classification, one target per id" in trained
 
 
+def test_decimals_may_have_commas(call, tmp_path):
+    frame = records().astype({"value": float})
+    frame.to_csv(tmp_path / "stays.csv", index=False, sep=";", decimal=",")
+    output = call("inspect", "stays.csv", "--delimiter", ";", "--decimal", ",").output
+    assert re.search(r"value +│ value", output)
+    words = suggested(output)
+    assert words[words.index("--decimal") :][:2] == ["--decimal", ","]
+    small = ["--epochs", 1, "--model", "gru-d", "--hidden-size", 2]
+    assert "Task: classification" in call(*words, *small).output
+
+
 def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path):
     times = pandas.date_range("2024-05-31", periods=400, freq="15min")
     frame = pandas.DataFrame({"timestamp": times, "power": range(400), "note": [None] * 400})

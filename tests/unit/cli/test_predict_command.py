@@ -30,6 +30,9 @@ def test_answers_are_printed_or_written(call, trained, tmp_path):
     assert call(*words, "--out", "answers.csv").output == "answers.csv: 2 answers\n"
     assert (tmp_path / "answers.csv").read_text() == printed
     assert call(*words, "--proba").stdout.startswith("patient,n,y\nx,0.")
+    refused = call(*words, "--out", tmp_path / "new.csv", code=1).output
+    assert "is the file of the new rows, --csv. Name another one" in refused
+    assert (tmp_path / "new.csv").read_text() == "patient;hours;a\nx;0;1\nx;2;3\ny;0;0\n"
     assert not list(tmp_path.glob(".*"))
 
 

@@ -184,6 +184,10 @@ def test_text_is_one_input_for_each_category(missing):
     assert any("'ward' holds categories: an input for each of them" in n for n in data.card.notes)
     _, batch = sequences_like(data, visits(ward=["south"] * 36))
     assert batch.x[0, :, 2:4].tolist() == [[0, 1]] * 3
+    few = from_table(visits(ward=["ICU", "INF", "1E999"] * 12), missing=missing, **SAID)
+    assert few.table.inputs[2:5] == ("ward=1E999", "ward=ICU", "ward=INF")
+    with pytest.raises(DataError, match=r"'E11'.* read as numbers, for row 1 holds '0E5'\. Write"):
+        from_table(visits(ward=["E11", "0E5", "J45"] * 12), missing=missing, **SAID)
     with pytest.raises(DataError, match=r"row 5 \(counted.*'west', a category that the table of"):
         sequences_like(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
 
@@ -322,6 +326,26 @@ def test_dates_in_another_form():
     assert from_table(visits(hours=zoned), **form, **SAID).train.dt[0].tolist() == [0.0, 1.0, 1.5]
     with pytest.raises(TimeError, match="holds '2025-01-01', expected a date in the form '%d"):
         from_table(visits(hours=[*dates[:-1], "2025-01-01"]), time_format="%d.%m.%Y %H:%M", **SAID)
+
+
+@pytest.mark.parametrize(
+    ("form", "dates"),
+    [
+        ("%H.%M", ["08.10", "08.45", "13.30"]),
+        ("%Y.%m", ["2023.09", "2023.10", "2024.10"]),
+        ("%d%m%Y", ["01032024", "15032024", "20042024"]),
+        ("%H%M", ["0115", "0130", "1010"]),
+    ],
+)
+def test_dates_that_look_like_numbers_keep_their_zeros_in_a_file(tmp_path, form, dates):
+    moments = pandas.to_datetime(dates, format=form)
+    gaps = (moments[1:] - moments[:-1]) / pandas.Timedelta("1h")
+    said = {"time_format": form, "time_unit": "h", **SAID}
+    data = read_csv(write(tmp_path / "visits.csv", visits(hours=dates * 12)), **said)
+    assert data.train.dt[0].tolist() == pytest.approx([0.0, *gaps])
+    numbers = [float(one) if "." in one else int(one) for one in dates]
+    with pytest.raises(TimeError, match=r"would write '.*zeros may have been lost.*as text"):
+        from_table(visits(hours=numbers * 12), **said)
 
 
 def test_static_columns_are_given_to_every_step():

@@ -138,6 +138,8 @@ def test_times_ahead_are_checked():
         fitted.predict(X, t=t, ahead=[2, 1])
     with pytest.raises(TimeError, match=r"ahead holds object, expected numbers .* or durations"):
         fitted.predict(X, t=t, ahead=[1, pd.Timedelta("1h")])
+    with pytest.raises(TimeError, match="times that the network learned from were numbers"):
+        fitted.predict(X, t=t, ahead=[pd.Timedelta("1h"), pd.Timedelta("2h")])
     with pytest.raises(DataError, match="nothing to score"):
         fitted.score([x[:1] for x in X], t=[one[:1] for one in t])
     with pytest.raises(ArgumentError, match="gaps of the training data were all the same"):

@@ -1,7 +1,10 @@
 """However sequences are written down, the same comes out."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from irregular_samples import SMALL, padded, sequences
 
@@ -171,6 +174,25 @@ def test_tables_of_one_row_per_id_are_matched_by_row_or_id():
     assert estimator.fit(part, y.iloc[::-1], id="who").predict(frame).tolist() == y.tolist()
 
 
+@pytest.mark.parametrize("library", [pd.DataFrame, polars.DataFrame])
+def test_a_target_in_a_table_without_ids_is_no_feature(library):
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    X, y = rows[:, ::2], (rows[:, 1] > 0).astype(int)
+    features, estimator = {"a": X[:, 0], "b": X[:, 1]}, SequenceClassifier(**SMALL)
+    expected = estimator.fit(X, y).predict_proba(X)
+    accuracy = estimator.score(X, y)
+    table = library({"died": y, **features})
+    found = estimator.fit(table, "died", validation=(table, "died"))
+    assert found.feature_names_in_.tolist() == ["a", "b"]
+    found = estimator.fit(table, "died")
+    np.testing.assert_array_equal(found.predict_proba(library(features)), expected)
+    assert found.score(table, "died") == accuracy
+    with pytest.raises(DataError, match=r"y is called 'died'.*give y='died'"):
+        estimator.fit(table, pd.Series(y, name="died"))
+    with pytest.raises(UnknownNameError, match=r"no column 'dead' \(target\)"):
+        estimator.fit(table, "dead")
+
+
 def test_dates_count_in_seconds_in_tables_and_arrays():
     X, t, y, _ = sequences(8)
     dates = [np.datetime64("2024-05-31", "ms") + (1000 * one).astype("m8[ms]") for one in t]
@@ -183,6 +205,13 @@ def test_dates_count_in_seconds_in_tables_and_arrays():
     gaps = [np.diff(one, prepend=one[:1]) for one in dates]
     found = arrays.predict_proba(X, dt=gaps)
     np.testing.assert_allclose(found, arrays.predict_proba(X, t=dates), atol=1e-6)
+    hourly = [np.full(len(one), np.timedelta64(1, "h")) for one in dates]
+    expected = SequenceClassifier(**SMALL).fit(X, y, dt=hourly).predict_proba(X, dt=hourly)
+    for gap in (np.timedelta64(1, "h"), datetime.timedelta(hours=1), pd.Timedelta("1h")):
+        found = SequenceClassifier(**SMALL).fit(X, y, dt=gap)
+        np.testing.assert_array_equal(found.predict_proba(X, dt=gap), expected)
+    with pytest.raises(ArgumentError, match="time_unit must be a number above 0, got np"):
+        SequenceClassifier(**SMALL, time_unit=np.timedelta64(3600, "s")).fit(X, y, t=dates)
     with pytest.raises(TimeError, match="fitted to times that are dates, and these are numbers"):
         arrays.predict(X, t=t)
     with pytest.raises(TimeError, match="fitted to times that are dates, and these are numbers"):

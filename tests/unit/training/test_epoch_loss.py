@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
-from tauflow.training import Recipe, Score, evaluate, train
+from tauflow.training import LOSSES, Recipe, Score, evaluate, train
+from tauflow.training.losses import weighted
 
 STANDING = {"optimizer": "sgd", "lr": 1e-12, "epochs": 1, "select": "last"}
 CLASS_WEIGHTS = (1.0, 9.0)
@@ -66,6 +67,18 @@ def test_a_mean_of_pytorchs_counts_what_it_was_divided_by(options, per_step):
     logits, y = model(data.x)[0], data.y
     entries = (logits[data.mask], y[data.mask]) if per_step else (logits, y)
     assert found == pytest.approx(loss(*entries).item(), rel=1e-5)
+
+
+def test_a_metric_is_divided_by_what_its_entries_count():
+    """The answer of a call, of pieces of the data, and of PyTorch's weighted mean."""
+    data = example(per_step=False, weights=False)
+    model, _ = standing(data, "cross_entropy")
+    score = weighted(LOSSES["cross_entropy"], CLASS_WEIGHTS)
+    expected = F.cross_entropy(model(data.x)[0], data.y, torch.tensor(CLASS_WEIGHTS)).item()
+    assert score(model(data.x)[0], data).item() == pytest.approx(expected, rel=1e-5)
+    for size in (512, 3):
+        found = evaluate(model, data, metric=score, batch_size=size)
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_probabilities_of_classes_count_alike():

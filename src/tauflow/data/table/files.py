@@ -77,6 +77,8 @@ def read_table(
 
 def _read_csv(path: Path, delimiter: str, options: TableOptions) -> Sheet:
     names = [options.id, options.group, *(options.long or ())[:1]]
+    if options.time_format is not None:
+        names.append(options.time)
     labels: tuple[str, ...] = ()
     if options.task == CLASSIFICATION:
         names += options.targets

@@ -1,5 +1,6 @@
 """The inputs of a table: numbers as they are, text as one input for each category."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -179,8 +180,10 @@ def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
 
 
 def _is_number(text: str) -> bool:
-    numbers = (as_number(text), as_number(text.replace(",", ".")), truth(text))
-    return any(number is not None for number in numbers) or is_date(text)
+    numbers = (as_number(text), as_number(text.replace(",", ".")))
+    if any(number is not None and math.isfinite(number) for number in numbers):  # INF is a name
+        return True
+    return truth(text) is not None or is_date(text)
 
 
 def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:

@@ -11,7 +11,7 @@ from tauflow.errors import TauflowError
 from .coded import Coded, different_in
 from .files import read_table
 from .frames import sequences_of
-from .options import COMMA, DUPLICATES, TEXTS, TableOptions
+from .options import COMMA, DECIMALS, DUPLICATES, TEXTS, TableOptions
 from .sheet import FEW, TRUTH_WORDS, Floats, Sheet, as_number
 from .target import kind_of
 from .times import DEFAULT_UNIT, UNITS, is_date, read_times
@@ -83,21 +83,24 @@ class Look:
     problem: str | None = None
 
 
-def look_at(path: Path, delimiter: str = COMMA) -> Look:
+def look_at(path: Path, delimiter: str = COMMA, decimal: str = DECIMALS[0]) -> Look:
     """Guess what a table is.
 
     Args:
         path: of a file that :func:`tauflow.data.from_table` reads.
         delimiter: between the cells of a CSV file.
+        decimal: sign before the decimals of numbers that are text.
 
     Raises:
+        UnknownNameError: there is no such decimal sign.
         DataNotFoundError, DataError, ArgumentError: the file is no table.
     """
-    sheet = read_table(path, TableOptions(delimiter=delimiter))
+    written = TableOptions(delimiter=delimiter, decimal=decimal)
+    sheet = read_table(path, written)
     holds = {name: _holds(sheet, name) for name in sheet.columns}
     roles = _roles(sheet, holds)
     if "target" in roles:
-        sheet = _with_labels(path, delimiter, sheet, roles["target"], holds)
+        sheet = _with_labels(path, written, sheet, roles["target"], holds)
     columns = tuple(
         Column(
             name,
@@ -109,12 +112,12 @@ def look_at(path: Path, delimiter: str = COMMA) -> Look:
         for name in sheet.columns
     )
     long = (roles["variable"], roles["value"]) if "value" in roles else None
-    options = TableOptions(
+    options = replace(
+        written,
         id=roles.get("id"),
         time=roles.get("time"),
         target=roles.get("target"),
         long=long,
-        delimiter=delimiter,
     )
     problem = None
     for duplicates in DUPLICATES[::2]:  # what happens at one time may be several things
@@ -129,10 +132,10 @@ def look_at(path: Path, delimiter: str = COMMA) -> Look:
 
 
 def _with_labels(
-    path: Path, delimiter: str, sheet: Sheet, target: str, holds: dict[str, str]
+    path: Path, written: TableOptions, sheet: Sheet, target: str, holds: dict[str, str]
 ) -> Sheet:
     """Return the table with its target read as training would: 01 and 1 may be two classes."""
-    again = read_table(path, TableOptions(delimiter=delimiter, target=target))
+    again = read_table(path, replace(written, target=target))
     if again.missing(target).all() or again.columns[target].dtype.kind in "mM":
         return sheet
     kind, count = kind_of(again, target, most=FEW)

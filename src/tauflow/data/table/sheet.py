@@ -225,13 +225,26 @@ class Sheet:
     def _no_number(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
-        advice = self.decimal_advice(row, column) or advice
+        advice = self.decimal_advice(row, column) or self._among_numbers(value, column) + advice
         expected = "a finite number"
         number = as_number(value)
         if number is not None and math.isfinite(number):
             expected += f" up to {_LARGEST:.2g}, the largest in single precision"
             advice = "Divide the column by a number; if it means a missing value, leave it empty."
         return DataError(f"{self.holds(row, column)}, expected {expected}. {advice}")
+
+    def _among_numbers(self, value: Any, column: str) -> str:
+        """Say which cell of a column of texts is a number, so that the column is read as such."""
+        cells = self.columns[column]
+        if not isinstance(cells, Coded) or as_number(value) is not None:
+            return ""
+        for code, cell in enumerate(cells.different):
+            rows = np.flatnonzero(cells.codes == code)
+            if rows.size and not is_missing(cell) and as_number(cell) is not None:
+                return (
+                    f"The column is read as numbers, for {self.row(int(rows[0]))} holds {cell!r}. "
+                )
+        return ""
 
 
 def as_number(value: Any) -> float | None:

@@ -57,6 +57,8 @@ def tidied(
 def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
     """Return the table with points where numbers have decimal commas."""
     names = {options.id, options.group, *(options.long or ())[:1]}
+    if options.time_format is not None:
+        names.add(options.time)
     columns = dict(sheet.columns)
     otherwise = "leave decimal out" if sheet.learning else "pass decimal='.' (--decimal)"
     for name, cells in sheet.columns.items():
@@ -84,40 +86,57 @@ def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
     values = sheet.columns[column]
     if values.dtype.kind in "mM":
         return sheet
-    missing = sheet.missing(column)
-
-    def moment(cell: Any) -> Any:
+    written, are_numbers = _written(values)
+    moments: list[datetime | None] = []
+    otherwise: list[str] = []
+    for cell, is_number in zip(written.different, are_numbers, strict=True):
         try:
             found = datetime.strptime(cell, form)
         except ValueError:
-            return None
-        return (
-            found if found.tzinfo is None else found.astimezone(timezone.utc).replace(tzinfo=None)
-        )
-
-    written = _written(values)
-    moments = written.each(moment)
+            moments.append(None)
+            otherwise.append("")
+            continue
+        same = not is_number or found.strftime(form) == cell
+        otherwise.append("" if same else found.strftime(form))
+        if found.tzinfo is not None:
+            found = found.astimezone(timezone.utc).replace(tzinfo=None)
+        moments.append(found if same else None)
     found = np.array([one or "NaT" for one in moments], "datetime64[us]")[written.codes]
-    wrong = np.flatnonzero(np.isnat(found) & ~missing)
+    wrong = np.flatnonzero(np.isnat(found) & ~sheet.missing(column))
     if wrong.size:
-        raise TimeError(
-            f"{sheet.holds(int(wrong[0]), column)}, expected a date in the form {form!r} "
-            "(time_format). Correct it, or the form."
-        )
+        raise _no_date(sheet, int(wrong[0]), column, form, otherwise[written.codes[wrong[0]]])
     zones = {**sheet.zones, column: "UTC"} if "%z" in form else sheet.zones
     return replace(sheet, columns={**sheet.columns, column: found}, zones=zones)
 
 
-def _written(values: Column) -> Coded:
-    """Return cells as text, in which whole numbers are written without a point."""
+def _no_date(sheet: Sheet, row: int, column: str, form: str, otherwise: str) -> TimeError:
+    """Return the error for a cell that is no date in a format, or may have lost digits."""
+    if otherwise:
+        return TimeError(
+            f"{sheet.holds(row, column)}, a number, which {form!r} (time_format) would write "
+            f"{otherwise!r}: zeros may have been lost from it. Give the column as text."
+        )
+    return TimeError(
+        f"{sheet.holds(row, column)}, expected a date in the form {form!r} (time_format). "
+        "Correct it, or the form."
+    )
+
+
+def _written(values: Column) -> tuple[Coded, list[bool]]:
+    """Return cells as text, and which of the different ones were numbers.
+
+    Whole numbers are written without a point.
+    """
 
     def text(cell: Any) -> str:
         return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
     if isinstance(values, Coded):
-        return values.changed(text)
+        return values.changed(text), values.each(lambda cell: not isinstance(cell, str))
     cells = Coded.plain(values)
-    return cells.changed(lambda cell: text(float(cell))) if values.dtype.kind == "f" else cells
+    if values.dtype.kind == "f":
+        cells = cells.changed(lambda cell: text(float(cell)))
+    return cells, cells.each(lambda cell: True)
 
 
 def _times_of_ids(sheet: Sheet, options: TableOptions) -> tuple[Indices, Indices]:
