@@ -15,6 +15,7 @@ FORKED = [("fork", "ltc"), ("fork", "cfc")] if sys.platform == "linux" else []
     ("method", "name"), [pytest.param("spawn", "cfc", marks=pytest.mark.thorough), *FORKED]
 )
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one processor
 def test_workers_compute_what_the_parent_does(method, name):
     samples = SamplesThroughANetwork(name)
     expected = torch.stack([samples[i] for i in range(len(samples))])  # the pool has been used

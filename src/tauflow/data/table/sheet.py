@@ -234,17 +234,16 @@ class Sheet:
         return DataError(f"{self.holds(row, column)}, expected {expected}. {advice}")
 
     def _among_numbers(self, value: Any, column: str) -> str:
-        """Say which cell of a column of texts is a number, so that the column is read as such."""
+        """Say which cell makes a column one of numbers, if it holds more text than numbers."""
         cells = self.columns[column]
         if not isinstance(cells, Coded) or as_number(value) is not None:
             return ""
-        for code, cell in enumerate(cells.different):
-            rows = np.flatnonzero(cells.codes == code)
-            if rows.size and not is_missing(cell) and as_number(cell) is not None:
-                return (
-                    f"The column is read as numbers, for {self.row(int(rows[0]))} holds {cell!r}. "
-                )
-        return ""
+        present = ~self.missing(column)
+        are_numbers = cells.told(lambda cell: as_number(cell) is not None, np.bool_) & present
+        if not 0 < are_numbers.sum() < present.sum() / 2:
+            return ""
+        row = int(np.argmax(are_numbers))
+        return f"The column is read as numbers, for {self.row(row)} holds {cells[row]!r}. "
 
 
 def as_number(value: Any) -> float | None:
