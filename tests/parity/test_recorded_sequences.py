@@ -245,6 +245,76 @@ def test_what_computes_a_parametrized_tensor_may_depend_on_anything():
         assert_close(run_recorded(call), reference_loop(call))
 
 
+class Spike(torch.autograd.Function):
+    """A step whose gradient is that of something smooth."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return (z > 0).to(z.dtype)
+
+    @staticmethod
+    def backward(ctx, pull):
+        (z,) = ctx.saved_tensors
+        return pull / (1 + z.abs()) ** 2
+
+
+def rounded(z):
+    return z + (torch.round(z) - z).detach()
+
+
+def half_without_gradients(z):
+    with torch.no_grad():
+        factor = torch.sigmoid(z)
+    return torch.tanh(z) * factor
+
+
+@pytest.mark.parametrize("phi", [Spike.apply, rounded, half_without_gradients])
+def test_a_gradient_that_is_not_that_of_the_operations_is_kept(phi):
+    call = call_of("gnode", 3, 9, {"activation": phi})
+    assert "has a gradient that is not that of its operations" in recorded_limits(call)
+    with pytest.raises(BackendError, match=r"autograd\.Function"):
+        run_recorded(call)
+    assert pick(call, "auto") is None
+    assert not call.cell.W_h.grad_fn
+    with torch.no_grad():
+        assert_close(run_recorded(call), reference_loop(call))
+
+
+def test_hooks_of_parameters_are_called_once_a_backward_pass():
+    call, seen = call_of("gnode", 3, 9), []
+    call.cell.W_h.register_hook(seen.append)
+    run_recorded(call)[0].sum().backward()
+    assert len(seen) == 1
+
+
+class Annealed:
+    slope = 1.0
+
+    def phi(self, z):
+        return torch.tanh(self.slope * z)
+
+
+class AnnealedModule(torch.nn.Module):
+    _slope = 1.0
+
+    def forward(self, z):
+        return torch.tanh(self._slope * z)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("name", ["gnode", "cfc"])
+def test_a_number_that_a_function_of_ones_own_reads_may_change(name, learns):
+    option = {"gnode": "activation", "cfc": "backbone_activation"}[name]
+    holder, module = Annealed(), AnnealedModule()
+    for phi in (holder.phi, module, lambda z: torch.tanh(holder.slope * z)):
+        call = call_of(name, 3, 9, {option: phi})
+        for holder.slope in (1.0, 4.0):
+            module._slope = holder.slope
+            with torch.set_grad_enabled(learns):
+                assert_close(run_recorded(call), reference_loop(call))
+
+
 def test_every_cell_has_a_recorded_step_but_those_with_faster_loops():
     cells = {entry.cell for entry in MODELS.values()}
     assert {spec.cell for spec in RECORDED} == cells - {

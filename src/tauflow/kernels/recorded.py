@@ -31,6 +31,7 @@ from tauflow.checks import is_traced
 from tauflow.errors import BackendError
 from tauflow.tapes import record as tapes
 from tauflow.tapes.graph import Graph, Prelude, likeness, watch
+from tauflow.tapes.pulled_back import check_gradients
 from tauflow.tapes.tape import CannotRecordError
 
 from .cpu.binding import (
@@ -48,7 +49,7 @@ from .cpu.binding import (
 from .engine.needs import NUMBA, check_call
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
 from .engine.run import run
-from .engine.settings import Settings
+from .engine.settings import Settings, has_own_functions
 from .engine.workspace import empty
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library
@@ -211,7 +212,8 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
     key = rows, shapes, learns and call.h.requires_grad, learns
     held = _recordings.setdefault(cell, {})
     known = held.get(key)
-    if known is not None and known.settings == settings and known.prelude is not None:
+    sure = known is not None and known.settings == settings and not has_own_functions(cell)
+    if known is not None and sure and known.prelude is not None:
         met = known.prelude.run(cell, split.fixed)
         if likeness(met) == known.like:
             held.pop(key, None)
@@ -229,6 +231,9 @@ def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, li
         return known, met
     wants = [True, *(wants for _, wants in shapes), *(learns and one.requires_grad for one in met)]
     keeps = learns and (any(wants[1:]) or call.h.requires_grad)
+    if keeps:
+        with _kept():
+            check_gradients(split.advance, cell, graph, given, met)
     held[key] = made = Recording(
         settings,
         graph,

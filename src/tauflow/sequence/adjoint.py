@@ -220,9 +220,9 @@ def _adjoint(
     to_ends[:, :-1] = guess
     to_starts, total = tape.gradients(parameters, to_y, to_ends)
     change, before, sweeps = to_starts[:, 1:] - guess, None, 1
-    scale = max(float(to_starts.abs().max()), torch.finfo(to_starts.dtype).tiny)
-    limit = cut.tolerance * torch.finfo(to_starts.dtype).eps * scale
-    while not (size := float(change.abs().max())) <= limit:  # NaN is not: then step by step
+    eps = torch.finfo(to_starts.dtype).eps
+    scale, limit = _scale(to_starts, eps), cut.tolerance * eps
+    while not (size := float((change.abs() / scale).max())) <= limit:  # NaN is not: step by step
         if not in_time(size, before, limit, cut.sweeps - sweeps):
             return None
         to_ends = torch.zeros_like(tape.ends)
@@ -236,6 +236,16 @@ def _adjoint(
         problem.memory.report = replace(report, adjoint_sweeps=sweeps)
     to_x, to_dt, *to_parameters = total
     return [to_x, to_starts[:, 0] if wants[1] else None, to_dt, *to_parameters]
+
+
+def _scale(to_starts: Tensor, eps: float) -> Tensor:
+    """Return how large the adjoints of each neuron of each sequence become, (B, 1, S).
+
+    What is smaller than the roundings of the largest one counts as those.
+    """
+    sizes = to_starts.abs()
+    least = max(eps * float(sizes.max()), torch.finfo(sizes.dtype).tiny)
+    return sizes.amax(dim=1, keepdim=True).clamp(min=least)
 
 
 def _added(a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -294,6 +304,7 @@ def _sequential(
             [o for o, _ in outputs],
             leaves,
             [p for _, p in outputs],
+            retain_graph=True,  # what parameters come of is shared with steps outside of the chunks
             create_graph=create_graph,
             allow_unused=True,
         )

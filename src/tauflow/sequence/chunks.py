@@ -22,8 +22,8 @@ class Chunks:
         warm_up: steps that are run before each seam, from the cell's own initial state, to find the
             state there; ``None`` begins with 32, doubles them when they did not suffice, and
             remembers them with the module.
-        tolerance: by how many units in the last place, of the largest state or of 1 if that is
-            larger, the two sides of a seam may differ.
+        tolerance: by how many units in the last place, of the largest that a neuron becomes at the
+            seams of its sequence or of 1 if that is larger, the two sides of a seam may differ.
         budget: share of the sequence's steps that rounds over all chunks may take in sequence
             before the rest of it is run step by step; two rounds are always tried.
 

@@ -30,6 +30,34 @@ def recompute_own_parameters(module: nn.Module) -> None:
     recompute_parameters(nn.ModuleList([module]))
 
 
+class Computed:
+    """What they have computed of the parameters of a module for one call, with its graph.
+
+    A later call, and a part that is called, put other tensors in its place, perhaps without a
+    graph. Steps that are run once more, in the backward pass, read what the call began with.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._held = [
+            (part, name, getattr(part, name))
+            for part in module.modules()
+            for hook in part._forward_pre_hooks.values()
+            if (name := _name_of(hook)) is not None
+        ]
+
+    def put_back(self) -> None:
+        """Let the module have these tensors again."""
+        for part, name, tensor in self._held:
+            setattr(part, name, tensor)
+
+
+def _name_of(hook: object) -> str | None:
+    """Return the parameter that a hook computes, if it is one of these."""
+    if isinstance(hook, BasePruningMethod):
+        return hook._tensor_name
+    return hook.name if isinstance(hook, SpectralNorm | WeightNorm) else None
+
+
 def make_permanent(module: nn.Module) -> None:
     """Put what they compute in the place of the parts' parameters, and take them away."""
     for part in module.modules():

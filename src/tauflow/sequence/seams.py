@@ -19,6 +19,7 @@ from tauflow.kernels.engine.program import under_transform
 
 from .adjoint import Leaves, Problem, Run, Sewn, Tape, in_time
 from .chunks import Chunks, Cut, Memory, ParallelReport, plan, random_states, restore_random_states
+from .reparametrised import Computed
 
 
 def run_in_parallel(
@@ -33,6 +34,7 @@ def run_in_parallel(
         memory: what is remembered of the cell; its report is written.
     """
     name, steps = type(call.cell).__name__, call.x.shape[1]
+    run = _reading_the_same(call, run)
     cut = _traced(call) or plan(call, asked, memory)
     if isinstance(cut, str):
         memory.report = ParallelReport(name, steps, sequential_from=0, reason=cut)
@@ -49,6 +51,17 @@ def run_in_parallel(
         memory.failed()
         return run(call)
     return _finished(call, run, cut, found, memory)
+
+
+def _reading_the_same(call: KernelCall, run: Run) -> Run:
+    """Return the way to run, of which every run reads the parameters that this call began with."""
+    computed = Computed(call.cell)
+
+    def reading(part: KernelCall) -> tuple[Tensor, Tensor]:
+        computed.put_back()
+        return run(part)
+
+    return reading
 
 
 def _traced(call: KernelCall) -> str | None:
@@ -75,18 +88,18 @@ def _find(call: KernelCall, run: Run, cut: Cut, memory: Memory) -> _Found:
     batch, count = call.x.shape[0], cut.count
     starts, cold = _warmed_up(call, run, cut, leaves)
     with_tape = torch.is_grad_enabled()
-    gap_before: float | None = None
+    limit = cut.tolerance * torch.finfo(starts.dtype).eps
+    misfit_before: float | None = None
     for sweep in range(1, cut.sweeps + 1):
         starts = starts.detach().requires_grad_(with_tape)
         y, last = run(leaves.call(call, starts))
         ends = last.unflatten(0, (batch, count))
         with torch.no_grad():
-            gaps = (ends[:, :-1] - starts[:, 1:]).abs().amax(dim=(0, 2))  # (P - 1,)
-            scale = max(1.0, float(ends.abs().max()))
-            limit = cut.tolerance * torch.finfo(ends.dtype).eps * scale
-            good = 1 + int((gaps <= limit).long().cumprod(0).sum())
+            gaps = (ends[:, :-1] - starts[:, 1:]).abs()
+            misfits = (gaps / _scale(ends)).amax(dim=(0, 2))  # (P - 1,)
+            good = 1 + int((misfits <= limit).long().cumprod(0).sum())
             apart = float((ends[:, :-1] - cold).abs().max())
-        gap = float(gaps.max())
+        gap, misfit = float(gaps.max()), float(misfits.max())
         if sweep == 1:
             rate = _rate(gap, apart, cut.warm_up)
         found = _Found(Tape(y, ends, starts, leaves), sweep, gap, rate, good)
@@ -96,11 +109,21 @@ def _find(call: KernelCall, run: Run, cut: Cut, memory: Memory) -> _Found:
             return found
         if sweep == 1:  # longer next time, for a sweep costs a chunk's length
             memory.warm_up = min(2 * cut.warm_up, cut.length)
-        if not in_time(gap, gap_before, limit, cut.sweeps - sweep):
+        if not in_time(misfit, misfit_before, limit, cut.sweeps - sweep):
             break
-        gap_before = gap
+        misfit_before = misfit
         starts = torch.cat((starts.detach()[:, :1], ends.detach()[:, :-1]), dim=1)
     return found
+
+
+def _scale(ends: Tensor) -> Tensor:
+    """Return how large each neuron of each sequence becomes at the seams, 1 at least, (B, 1, S).
+
+    A large one, such as a last sample that is kept as it came, says nothing of the others. Beside
+    one that is not finite nothing agrees.
+    """
+    scale = ends.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+    return scale.where(scale.isfinite(), math.nan)
 
 
 def _warmed_up(call: KernelCall, run: Run, cut: Cut, leaves: Leaves) -> tuple[Tensor, Tensor]:

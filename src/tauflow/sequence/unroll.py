@@ -17,6 +17,7 @@ from tauflow.kernels.engine.needs import check_own, is_own, run_picked
 from tauflow.kernels.engine.program import under_transform
 
 from .ends import without_ends
+from .reparametrised import Computed
 
 
 def unroll(
@@ -48,6 +49,7 @@ def unroll(
             return reference_loop(call)
         return without_ends(call, partial(run_picked, kernel))
     h, outputs = call.h, []
+    computed = Computed(call.cell)
     # split, for the gradient of a slice would be a full-sized tensor for every piece
     pieces = [
         [None] * -(-steps // checkpoint_every) if a is None else a.split(checkpoint_every, dim=1)
@@ -55,13 +57,14 @@ def unroll(
     ]
     for x, dt, mask, observed in zip(*pieces, strict=True):
         y, h = checkpoint(
-            _run_piece, call.cell, backend, x, h, dt, mask, observed, use_reentrant=False
+            _run_piece, computed, call.cell, backend, x, h, dt, mask, observed, use_reentrant=False
         )
         outputs.append(y)
     return torch.cat(outputs, dim=1), h
 
 
 def _run_piece(
+    computed: Computed,
     cell: AbstractCell,
     backend: str,
     x: Tensor,
@@ -70,6 +73,7 @@ def _run_piece(
     mask: Tensor | None,
     observed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
+    computed.put_back()
     return unroll(KernelCall(cell, x, h, dt, mask, observed), backend)
 
 

@@ -126,6 +126,22 @@ def test_a_network_that_remembers_longer_takes_more_sweeps() -> None:
     assert (found - exact).abs().max() <= report.bound + 20 * EPS
 
 
+def test_what_is_large_elsewhere_says_nothing_of_a_seam() -> None:
+    """Of another sequence, of another neuron, and what is not finite."""
+    rnn = RNN(Fading(2, 3, 0.9)).double()
+    x = torch.sin(torch.arange(1600, dtype=torch.float64)).view(1, 800, 2).repeat(2, 1, 1)
+    cut = Chunks(length=50, warm_up=10, budget=2.0)
+    for row, large in ((1, 1e12), (1, torch.inf), (0, 1e12)):
+        x[1, -1] = 0.0
+        x[row, -1, 1] = large
+        with torch.no_grad():
+            rnn.cell.W[0, 1] = 0.0  # so that one neuron of the sequence stays small
+            exact, found = rnn(x)[0], rnn(x, parallel=cut)[0]
+        small = slice(None) if row else slice(0, 1)
+        assert (found - exact)[0, :, small].abs().max() <= 1e3 * EPS
+        rnn._parallel.clear()
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_network_that_never_forgets_runs_step_by_step(grad: bool) -> None:
     rnn = RNN(Fading(2, 3, 1.0)).double()

@@ -13,6 +13,7 @@ from tauflow.analysis import (
     lyapunov_exponents,
     visited_states,
 )
+from tauflow.sequence import Chunks
 
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 PLACES = {"gru": ("", "W_h"), "ltc": ("", "w"), "cfc": ("heads", "weight"), "lmu": ("", "W_h")}
@@ -90,3 +91,23 @@ def test_analyses_read_what_a_pass_would_compute(name):
         lambda one: find_fixed_points(one, visited_states(one, X), starts=3).final_speeds,
     ):
         torch.testing.assert_close(analysis(rnn), analysis(permanent))
+
+
+@pytest.mark.parametrize("name", ["gnode", "cfc"])
+@pytest.mark.parametrize("how", ["chunks", "checkpoints"])
+def test_steps_that_are_run_once_more_learn_what_is_pruned(name, how):
+    """In spite of calls without gradients before, in between and after."""
+    torch.manual_seed(0)
+    rnn = tauflow.build(name, 2, 5, checkpoint_every=10 if how == "checkpoints" else None)
+    cell, x = rnn.cell, torch.randn(2, 230, 2)
+    for part in cell.modules():
+        for weight in [n for n, p in part.named_parameters(recurse=False) if p.ndim == 2]:
+            prune.random_unstructured(part, weight, amount=0.4)
+    options = {"parallel": Chunks(length=40, warm_up=20)} if how == "chunks" else {}
+    expected = torch.autograd.grad(rnn(x, dt=0.5)[0].square().sum(), [*rnn.parameters()])
+    y, _ = rnn(x, dt=0.5, **options)
+    with torch.no_grad():
+        rnn(x, dt=0.5)
+    found = torch.autograd.grad(y.square().sum(), [*rnn.parameters()])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))

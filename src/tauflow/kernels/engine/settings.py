@@ -49,6 +49,30 @@ class _One:
     __hash__ = None  # type: ignore[assignment]
 
 
+def has_own_functions(cell: AbstractCell) -> bool:
+    """Whether a cell calls functions or modules of somebody else's, which may read anything."""
+    for part in cell.modules():
+        if part is not cell and not _is_known(type(part)):
+            return True
+        for value in vars(part).values():
+            is_function = callable(value) and not isinstance(value, (Tensor, nn.Module, type))
+            if is_function and not _is_known(value):
+                return True
+    return False
+
+
+def _is_known(value: object) -> bool:
+    """Whether a function or a class is of PyTorch, of this library, or of no Python at all."""
+    if isinstance(value, BuiltinFunctionType):
+        return True
+    if isinstance(value, MethodType):
+        return _is_known(
+            value.__self__ if isinstance(value.__self__, type) else type(value.__self__)
+        )
+    of = value if isinstance(value, (FunctionType, type)) else type(value)
+    return of.__module__.partition(".")[0] in ("torch", "tauflow")
+
+
 def _settings(cell: AbstractCell) -> Iterator[Any]:
     for part in cell.modules():
         for name, value in vars(part).items():
