@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from tauflow.errors import ArgumentError, DtypeError
 from tauflow.registry import Registry
-from tauflow.tensorfile import hash_tensors
 
+from .labels import label_of
 from .score import Score
 
 AnyScore: TypeAlias = str | Score | Callable[[Tensor, Tensor], Any]
@@ -68,11 +68,11 @@ def _name_of_torchs(given: Any) -> str:
     if not isinstance(given, nn.Module):
         return _SAME.get(given, "") if isinstance(given, Hashable) else ""
     name = _SAME.get(type(given), "")
-    return name if name and _label(given) == _label(type(given)()) else ""
+    return name if name and label_of(given) == label_of(type(given)()) else ""
 
 
 def _of_callable(role: str, given: Callable[[Tensor, Tensor], Any]) -> Score:
-    label = _label(given)
+    label = label_of(given)
 
     def whole(prediction: Tensor, y: Tensor) -> Tensor:
         if isinstance(given, nn.Module):
@@ -115,15 +115,3 @@ def _counts_of(given: Any) -> Callable[[Tensor, Tensor], Tensor] | None:
         return weight[y.masked_fill(left_out, 0)].masked_fill(left_out, 0.0)
 
     return counts
-
-
-def _label(given: Any) -> str:
-    """Return what tells a callable from others, as far as words can."""
-    if not isinstance(given, nn.Module):
-        name = getattr(given, "__qualname__", type(given).__qualname__)
-        return f"{getattr(given, '__module__', None) or type(given).__module__}.{name}"
-    said = {k: v for k, v in vars(given).items() if not k.startswith("_") and k != "training"}
-    options = [f"{name}={value!r}" for name, value in sorted(said.items())]
-    if tensors := given.state_dict():
-        options.append(f"tensors={hash_tensors(tensors)[:16]}")
-    return f"{type(given).__name__}({', '.join(options)})"

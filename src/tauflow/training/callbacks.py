@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch import nn
 
-from tauflow.errors import DtypeError
+from tauflow.errors import ArgumentError, DtypeError
 
 from .ranks import Ranks
 from .recipe import Recipe
+from .run import kept_random_numbers
 
 
 class Training(Protocol):
@@ -20,8 +22,8 @@ class Training(Protocol):
         seed: of the order and of the model's random numbers.
         epoch: the epoch under way, or just finished, counted from 1; 0 before the first.
         step: finished steps, over all epochs.
-        lr: of the last step.
-        batch_loss: of the last step.
+        lr: of the last step; before the first one, that of the recipe.
+        batch_loss: of the last step; NaN before the first one of this call, as no file keeps it.
         history: one dict per finished epoch, see :class:`tauflow.training.TrainingResult`.
     """
 
@@ -39,7 +41,11 @@ class Training(Protocol):
         """The selected epoch so far, if the recipe selects one."""
 
     def stop(self) -> None:
-        """Let the epoch under way be the last; the result is then that of the epochs so far."""
+        """Let the epoch under way be the last; the result is then that of the epochs so far.
+
+        A run with a ``run_dir`` keeps that once all callbacks have heard of the same, and stays
+        ended when it is resumed; one that is killed before goes on.
+        """
 
 
 class Callback:
@@ -48,6 +54,9 @@ class Callback:
     In a process group only the first process is told. An exception that a method raises ends the
     training at once, as an interrupt would; a run with a ``run_dir`` can be resumed, and is
     resumed without what callbacks keep to themselves.
+
+    Random numbers that a method draws are not those of the training: PyTorch's global generators
+    are put back after each.
     """
 
     def on_start(self, training: Training) -> None:
@@ -84,12 +93,23 @@ _EVENTS = ("on_start", "on_batch", "on_improved", "on_epoch", "on_end")
 class Callbacks:
     """All callbacks of a training, told by the first process.
 
+    Args:
+        given: the callbacks.
+        ranks: the processes.
+        device: where training draws random numbers, which none of them takes away.
+
     Raises:
+        ArgumentError: they are no list.
         DtypeError: one is neither a :class:`Callback` nor a function.
     """
 
-    def __init__(self, given: Iterable[AnyCallback], ranks: Ranks) -> None:
-        self.ranks = ranks
+    def __init__(self, given: Iterable[AnyCallback], ranks: Ranks, device: torch.device) -> None:
+        self.ranks, self.device = ranks, device
+        if not isinstance(given, Iterable):
+            raise ArgumentError(
+                f"callbacks must be a list, got {type(given).__name__}. Write callbacks=[...], "
+                "for a single one too."
+            )
         told = []
         for one in given:
             if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
@@ -123,6 +143,8 @@ class Callbacks:
             self._tell("on_end", training)
 
     def _tell(self, event: str, training: Training) -> bool:
-        for listener in self.listeners[event]:
-            getattr(listener, event)(training)
+        if self.listeners[event]:
+            with kept_random_numbers(self.device):
+                for listener in self.listeners[event]:
+                    getattr(listener, event)(training)
         return bool(getattr(training, "stopping", False))

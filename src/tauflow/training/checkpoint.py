@@ -28,6 +28,8 @@ class Checkpoint:
         best_metric: the validation metric of that epoch.
         history: one dict per finished epoch.
         averaged: the moving average of the weights, if there is one.
+        loss: the state dict of the loss, if it is a module.
+        stopped: whether a callback asked for no more epochs.
     """
 
     model: dict[str, Tensor]
@@ -39,6 +41,8 @@ class Checkpoint:
     best_metric: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     averaged: dict[str, Tensor] = field(default_factory=dict)
+    loss: dict[str, Tensor] = field(default_factory=dict)
+    stopped: bool = False
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
@@ -60,10 +64,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, replacing ``path`` in one step.
 
     Raises:
-        CheckpointError: the model's state dict holds something that is not a tensor.
+        CheckpointError: the state dict of the model, or of the loss, holds something that is not a
+            tensor.
     """
     tensors = {f"model.{name}": tensor for name, tensor in checkpoint.model.items()}
     tensors |= {f"averaged.{name}": tensor for name, tensor in checkpoint.averaged.items()}
+    tensors |= {f"loss.{name}": tensor for name, tensor in checkpoint.loss.items()}
     tensors |= {f"rng.{device}": state for device, state in checkpoint.rng.items()}
     numbers: dict[str, dict[str, Any]] = {}
     for index, state in checkpoint.optimizer.items():
@@ -80,6 +86,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "best_epoch": checkpoint.best_epoch,
         "best_metric": checkpoint.best_metric,
         "history": checkpoint.history,
+        **({"stopped": True} if checkpoint.stopped else {}),
     }
     write_tensors(path, "checkpoint", tensors, facts)
 
@@ -102,7 +109,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def _checkpoint(tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
     optimizer = {int(index): dict(state) for index, state in facts.pop("optimizer").items()}
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "rng": {}, "averaged": {}}
+    parts: dict[str, dict[str, Tensor]] = {
+        name: {} for name in ("model", "rng", "averaged", "loss")
+    }
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
         if part == "optimizer":

@@ -108,7 +108,9 @@ def train(
             selects the best weights, ``best.safetensors``. None: nothing is written.
         resume: continue the run in ``run_dir``, or start it if there is none. It may be given more
             epochs than it had, and then ends with the numbers of a run that had them at once, and
-            another ``eval_batch_size``. A loss or metric that has no name is given again.
+            another ``eval_batch_size``. A loss or metric that has no name is given again, as it was
+            when the run began: the state of a loss that is a module is taken from the run. One that
+            patience or a callback ended stays so.
         progress: whether to draw a progress bar; None: on a terminal.
         callbacks: objects of :class:`Callback`, or functions that are called with the row of the
             history of every epoch once that epoch is saved.
@@ -143,7 +145,7 @@ def train(
         model.compile()
     if ranks.writes:
         warn_of_unit(model, data, stacklevel=2)
-    told = Callbacks(callbacks, ranks)
+    told = Callbacks(callbacks, ranks, to or data.x.device)
     facts: dict[str, Any] = {"recipe": recipe.to_dict(), "seed": seed, **measures.names}
     sizes = {name: None if split is None else len(split) for name, split in splits.items()}
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -163,12 +165,9 @@ def train(
             path = directory.path
             ranks.first_only(lambda: stack.enter_context(owned(path)))
         stack.enter_context(own_random_numbers(to or data.x.device, seed, ranks.rank))
-        run = Run(
-            *(model, data, measures.loss, recipe, seed),
-            selection=selection,
-            ranks=ranks,
-            device=to,
-        )
+        what = (model, data, measures.loss, recipe, seed)
+        run = Run(*what, selection=selection, ranks=ranks, device=to)
+        run.loss_module = loss if isinstance(loss, nn.Module) else None
         if directory is not None:
             _open(directory, run, resume=resume)
         try:
@@ -199,8 +198,15 @@ def _epochs(
     """Train the epochs that are left, keeping each one's outcome."""
     recipe, ranks, selection = run.recipe, run.ranks, run.selection
     drawn = progress if ranks.writes else False
-    run.stopping = told.tell("on_start", run)
     before = list(run.history)
+
+    def tell(event: str) -> None:
+        had_stopped = run.stopping
+        run.stopping |= told.tell(event, run)
+        if run.stopping and not had_stopped and directory is not None and run.history:
+            ranks.first_only(partial(directory.overwrite, _snapshot(run)))
+
+    tell("on_start")
     with progress_bar(recipe.epochs, history=before, wanted=drawn) as show:
         while len(run.history) < recipe.epochs:
             if run.history and (run.stopping or selection.has_waited(len(run.history))):
@@ -216,7 +222,7 @@ def _epochs(
                 ranks.first_only(partial(directory.save, _snapshot(run)))
             show(row)
             for event in ("on_improved", "on_epoch") if improved else ("on_epoch",):
-                run.stopping |= told.tell(event, run)
+                tell(event)
 
 
 def _one_epoch(run: Run, splits: Splits, measures: Measures, told: Callbacks) -> dict[str, Any]:
@@ -332,6 +338,11 @@ def _open(directory: RunDirectory, run: Run, *, resume: bool) -> None:
         run.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
         _check_moments(run.optimizer)
         _restore_scalars(run.optimizer, saved.optimizer)
+        run.stopping = saved.stopped
+        if run.history:
+            run.lr = float(run.history[-1].get("lr", run.lr))
+        if run.loss_module is not None and saved.loss:
+            run.loss_module.load_state_dict(saved.loss)
         if run.averaged is not None:
             run.averaged.module.load_state_dict(saved.averaged)
             run.averaged.n_averaged.fill_(run.step)
@@ -362,4 +373,6 @@ def _snapshot(run: Run) -> Checkpoint:
         best_epoch=run.selection.epoch,
         best_metric=run.selection.value,
         history=run.history,
+        loss={} if run.loss_module is None else run.loss_module.state_dict(),
+        stopped=run.stopping,
     )

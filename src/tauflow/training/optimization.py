@@ -31,8 +31,14 @@ def make_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.
         options.setdefault("foreach", True)  # two thirds of the time on a CPU, the same bits
     make: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[recipe.optimizer]
     try:
-        return make(parameters, lr=recipe.lr, **options)
-    except (RuntimeError, TypeError, ValueError) as error:
+        made = make(parameters, lr=recipe.lr, **options)
+        if recipe.optimizer_options:
+            first: Tensor = made.param_groups[0]["params"][0]
+            tried = nn.Parameter(first.detach().new_zeros((1,) * first.ndim))
+            tried.grad = torch.zeros_like(tried)
+            make([tried], lr=recipe.lr, **options).step()  # some are refused at a step only
+        return made
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"optimizer={recipe.optimizer!r} does not take {options}: {error}. Give other "
             "optimizer_options, or another optimizer."

@@ -58,6 +58,7 @@ class Run:
         ranks: Ranks,
         device: torch.device | None,
     ) -> None:
+        self.loss_module: nn.Module | None = None  # the loss, where it may have a state to keep
         self.model, self.data, self.recipe, self.seed = model, data, recipe, seed
         self.selection, self.ranks = selection, ranks
         self.moved_to, self.device = device, device or data.x.device
@@ -272,13 +273,17 @@ def mixed(seed: int, epoch: int, rank: int = 0) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
+def kept_random_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """Give the global generators, of the CPU and of this device, back as they were."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
 @contextmanager
 def own_random_numbers(device: torch.device, seed: int, rank: int) -> Iterator[None]:
     """Seed the global generators, and give them back as they were."""
-    on_cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+    with kept_random_numbers(device):
         torch.default_generator.manual_seed(mixed(seed, 0, rank))
-        if on_cuda:
+        if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(mixed(seed, 0, rank))
         yield

@@ -8,9 +8,11 @@ import torch
 
 from tauflow.errors import ArgumentError
 
-from .optimization import learning_rate, set_learning_rate
+from .optimization import learning_rate, make_optimizer, set_learning_rate
 from .recipe import AT_LENGTH, Recipe
 from .torch_names import scheduler_class
+
+_TOO_EARLY = "Detected call of `lr_scheduler.step"
 
 
 class Schedule:
@@ -60,19 +62,43 @@ class Schedule:
             },
         }
         options = {**own.get(recipe.schedule, {}), **(recipe.schedule_options or {})}
+        kind = scheduler_class(recipe.schedule)
         try:
-            return scheduler_class(recipe.schedule)(self.optimizer, **options)
-        except (TypeError, ValueError) as error:
+            if any(isinstance(one, str) for one in options.get("milestones", ())):
+                raise TypeError("milestones must be numbers of epochs or steps")
+            self._try(kind, options)
+            made = kind(self.optimizer, **options)
+        except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise ArgumentError(
                 f"schedule={recipe.schedule!r} does not take {options}: {error}. Give other "
                 "schedule_options, or another schedule."
             ) from error
+        total = getattr(made, "total_steps", None)
+        needed = steps if self._by_step else recipe.epochs
+        if total is not None and total < needed:
+            raise ArgumentError(
+                f"schedule={recipe.schedule!r} ends after {total} steps of its own, and the "
+                f"training takes {needed}. Give it more in schedule_options."
+            )
+        return made
+
+    def _try(self, kind: type, options: dict[str, Any]) -> None:
+        """Raise what a schedule raises of its options, some of them at its first step only."""
+        like: torch.Tensor = self.optimizer.param_groups[0]["params"][0]
+        one = torch.nn.Parameter(like.detach().new_zeros(1, 1))
+        stepper = make_optimizer(self.recipe, [one])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _TOO_EARLY)
+            tried = kind(stepper, **options)
+            tried.step(*([0.0] if self.recipe.schedule == "plateau" else []))
 
     @property
     def _follows_steps(self) -> bool:
-        recipe = self.recipe
-        by_step = recipe.schedule in AT_LENGTH or recipe.schedule_interval == "step"
-        return self.scheduler is not None and by_step
+        return self.scheduler is not None and self._by_step
+
+    @property
+    def _by_step(self) -> bool:
+        return self.recipe.schedule in AT_LENGTH or self.recipe.schedule_interval == "step"
 
     def prepare(self, *, epoch: int, step: int) -> float:
         """Set the learning rate of the next step, and return it.
@@ -111,7 +137,7 @@ class Schedule:
         done = 0
         with warnings.catch_warnings():
             # It is for who forgets the optimizer's step; these were taken before.
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            warnings.filterwarnings("ignore", _TOO_EARLY)
             for steps, score in epochs:
                 for step in range(done + 1, steps + 1):
                     self.after_step(step)

@@ -5,6 +5,7 @@ import torch
 from tiny_training_task import Affine, tiny_model, tiny_splits
 
 from tauflow.batch import SequenceBatch
+from tauflow.errors import ArgumentError
 from tauflow.training import Callback, Recipe, train
 
 RECIPE = Recipe(lr=0.02, epochs=3, batch_size=8)
@@ -60,13 +61,70 @@ def test_the_life_of_a_callback():
 
 
 @pytest.mark.parametrize("word", ["batch 1.2", "improved 1", "epoch 1", "start 0"])
-def test_who_stops_lets_the_epoch_be_the_last(word, tmp_path):
+def test_who_stops_lets_the_epoch_be_the_last_for_good(word, tmp_path):
     result = fit(callbacks=[Listener(stop_at=word)], run_dir=tmp_path)
     assert (result.epochs, len(result.history)) == (1, 1)
-    whole = fit(run_dir=tmp_path, resume=True)  # a wish to stop is not kept
-    assert [row["train_loss"] for row in whole.history] == [
+    assert fit(run_dir=tmp_path, resume=True) == result
+
+
+def test_a_run_that_is_killed_before_it_hears_of_a_stop_goes_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit(callbacks=[Listener(raise_at="epoch 2"), Listener(stop_at="epoch 2")], run_dir=tmp_path)
+    assert fit(run_dir=tmp_path, resume=True).epochs == 3
+
+
+def test_a_run_that_goes_on_may_be_stopped_before_its_next_epoch(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit(callbacks=[Listener(raise_at="epoch 2")], run_dir=tmp_path)
+    given = {"run_dir": tmp_path, "resume": True}
+    assert fit(callbacks=[Listener(stop_at="start 2")], **given).epochs == 2
+    assert fit(**given).epochs == 2
+
+
+class Drawing(Callback):
+    """Draws random numbers whenever it can."""
+
+    def on_start(self, training):
+        torch.manual_seed(training.epoch + 5)
+
+    def on_batch(self, training):
+        torch.rand(training.step)
+
+    def on_epoch(self, training):
+        torch.randperm(9)
+        if training.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def test_random_numbers_of_a_callback_are_not_those_of_the_training(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit(callbacks=[Drawing()], run_dir=tmp_path)
+    result = fit(callbacks=[Drawing()], run_dir=tmp_path, resume=True)
+    assert [row["train_loss"] for row in result.history] == [
         row["train_loss"] for row in fit().history
     ]
+
+
+def test_a_callback_hears_the_rate_where_a_run_goes_on(tmp_path):
+    rates = []
+
+    class Rate(Callback):
+        def on_start(self, training):
+            rates.append(training.lr)
+
+    given = {"lr": 0.02, "batch_size": 8, "schedule": "exponential", "decay": 0.5}
+    for epochs in (2, 3):
+        recipe = Recipe(**given, epochs=epochs)
+        fit(recipe=recipe, run_dir=tmp_path, resume=True, callbacks=[Rate()])
+    assert rates == [0.02, 0.01]
+
+
+@pytest.mark.parametrize("given", [print, Listener()])
+def test_callbacks_are_a_list(given):
+    with pytest.raises(
+        ArgumentError, match=r"callbacks must be a list, got .*callbacks=\[\.\.\.\]"
+    ):
+        fit(callbacks=given)
 
 
 def test_the_end_is_heard_after_an_exception_too(tmp_path):

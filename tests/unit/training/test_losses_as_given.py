@@ -139,6 +139,32 @@ def test_a_loss_without_a_name_is_asked_for_again(tmp_path):
         fit("values", nn.SmoothL1Loss(), run_dir=tmp_path / "module", resume=True)
 
 
+class Adapting(nn.Module):
+    """Divides errors by a running mean of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, prediction, y):
+        error = F.mse_loss(prediction, y)
+        self.scale.mul_(0.5).add_(0.5 * error.detach())
+        return error / self.scale
+
+
+def test_what_a_loss_remembers_is_kept(tmp_path):
+    def power_cut(row):
+        if row["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    in_peace = fit("values", Adapting(), metric="mse")
+    with pytest.raises(KeyboardInterrupt):
+        fit("values", Adapting(), metric="mse", run_dir=tmp_path, callbacks=[power_cut])
+    again = Adapting()
+    same(in_peace, fit("values", again, metric="mse", run_dir=tmp_path, resume=True))
+    assert again.scale != 1
+
+
 def test_a_score_of_ones_own_needs_no_name():
     cubic = Score("cubic", "values", lambda prediction, y: (prediction - y).abs() ** 3)
     result, _ = fit("values", cubic, metric="mae")

@@ -19,6 +19,13 @@ from tauflow.training.torch_names import OPTIMIZERS, SCHEDULERS
 STEPS = 3  # an epoch of the tiny task, in batches of 8
 
 
+class Unused(Affine):
+    """Says so if it is called."""
+
+    def forward(self, x, **options):
+        pytest.fail("training has begun")
+
+
 class Rates(Callback):
     """Writes down the learning rate and the momentum of every step."""
 
@@ -159,6 +166,37 @@ def test_what_torch_refuses_is_said_with_its_reason():
         fit(optimizer="sgd", optimizer_options={"momentum": -1.0})
     with pytest.raises(ArgumentError, match=r"schedule='one_cycle' does not take .*momentum"):
         fit(optimizer="adagrad", schedule="one_cycle")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"optimizer_options": {"capturable": True}}, r"optimizer='adam' does not .*capturable"),
+        ({"optimizer_options": {"differentiable": True}}, r"optimizer='adam' .*differentiable"),
+        ({"schedule": "StepLR", "schedule_options": {"step_size": 0}}, "'step_size': 0.*zero"),
+        ({"schedule": "StepLR", "schedule_options": {"step_size": "2"}}, "'step_size': '2'"),
+        ({"schedule": "MultiStepLR", "schedule_options": {"milestones": "abc"}}, "must be numbers"),
+        (
+            {
+                "schedule": "OneCycleLR",
+                "schedule_options": {"max_lr": 0.1, "total_steps": 4 * STEPS - 1},
+                "schedule_interval": "step",
+            },
+            r"ends after 11 steps of its own, and the training takes 12\.",
+        ),
+    ],
+)
+def test_what_torch_refuses_at_a_step_is_refused_before_the_first(recipe, message):
+    with pytest.raises(ArgumentError, match=message):
+        fit(Unused(), **recipe)
+
+
+def test_a_schedule_may_end_with_the_training():
+    options = {"max_lr": 0.1, "total_steps": 4 * STEPS}
+    given = {"schedule": "OneCycleLR", "schedule_interval": "step", "schedule_options": options}
+    assert fit(**given)[0].epochs == 4
+    options = {"max_lr": 0.1, "total_steps": 4}
+    assert fit(schedule="OneCycleLR", schedule_options=options)[0].epochs == 4
 
 
 def test_every_schedule_that_is_listed_can_be_built():
