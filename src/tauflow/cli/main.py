@@ -148,16 +148,15 @@ def run(
 
     from tauflow.experiments.report.page import write_comparison, write_run_report
     from tauflow.experiments.run.schedule import say_nothing
-    from tauflow.experiments.run.task import RECIPE, run_task
-    from tauflow.models.registry import entry_of
+    from tauflow.experiments.run.task import RECIPE, check_models, run_task
     from tauflow.training.ranks import process_group
 
     from .options import key_values, names_in
     from .output import print_comparison, print_run, say
     from .own_table import one_source
 
-    said_of_recipe = recipe_changes(settings, epochs=epochs, lr=lr, batch_size=batch_size)
-    changes = {**config_table(config, "recipe"), **said_of_recipe}
+    own = config_table(config, "recipe")
+    said_of_recipe = recipe_changes(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
     options = {**config_table(config, "options"), **key_values(option or [])}
     with process_group() as ranks:
         source = one_source(task, csv, said)
@@ -166,7 +165,7 @@ def run(
             source,
             hidden_size=hidden_size,
             options=options,
-            recipe=RECIPE.changed(changes),
+            recipe=RECIPE.changed({**own, **said_of_recipe}),
             seed=seed,
             resume=resume,
             runs_dir=runs,
@@ -175,8 +174,7 @@ def run(
             say=say if ranks.writes else say_nothing,
         )
         names = names_in(model) or [model]
-        for name in names:  # before hours of training
-            entry_of(name)
+        check_models(source, names, hidden_size=hidden_size, options=options)
         trained = [train(name) for name in names]
         if ranks.writes:
             for one in trained:

@@ -36,6 +36,11 @@ def _take_values(ctx: typer.Context, path: Path | None) -> Path | None:
     params = {param.name or "" for param in ctx.command.params}
     known = {name for name in params if not name.startswith("table_")}
     columns = {name.removeprefix("table_") for name in params - known}
+    for name in values:
+        if name in tables["recipe"]:
+            raise SpecificationError(
+                f"{path}: {name} and {name} of [recipe] say the same. Leave one of them out."
+            )
     for names, allowed in ((values, known - {"config"}), (tables["table"], columns)):
         for name in names:
             if name not in allowed:
@@ -137,17 +142,21 @@ def config_table(config: Path | None, name: str) -> dict[str, Any]:
     return {k: plain(v) for k, v in _read(config)[1][name].items()}
 
 
-def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:
+def recipe_changes(texts: list[str] | None, own: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Return the fields of the recipe that the command line gives.
 
     Args:
         texts: of ``--set``.
+        own: fields of the file of settings; one of which an entry is given keeps its others.
         given: by options of their own, ``None`` where they are not.
 
     Raises:
         ArgumentError: a setting is not of the recipe, or is given twice.
     """
+    from tauflow.experiments.spec.grid import with_entries
+
     said = {name: value for name, value in given.items() if value is not None}
+    options = set(said)
     for key, value in row_changes(texts).items():
         place, _, name = key.partition(".")
         if place != "recipe" or not name:
@@ -155,12 +164,14 @@ def recipe_changes(texts: list[str] | None, **given: Any) -> dict[str, Any]:
                 f"--set {key}: settings are of the recipe, such as recipe.{name or key}. Options "
                 "of the model are given with --option."
             )
-        if name in said:
+        field = name.partition(".")[0]
+        if field in options:
             raise ArgumentError(
-                f"--set {key} and --{name.replace('_', '-')} say the same. Leave one of them out."
+                f"--set {key} and --{field.replace('_', '-')} say the same. Leave one of them out."
             )
         said[name] = value
-    return said
+    fields = {name.partition(".")[0] for name in said}
+    return {name: v for name, v in with_entries(own, said).items() if name in fields}
 
 
 def row_changes(texts: list[str] | None) -> dict[str, Any]:
@@ -171,15 +182,11 @@ def row_changes(texts: list[str] | None) -> dict[str, Any]:
     """
     from .options import key_values
 
-    said: dict[str, Any] = {}
-    for key, value in key_values(texts or [], option="--set").items():
-        place, _, name = key.partition(".")
-        name, _, inner = name.partition(".")
-        outer = f"{place}.{name}" if name else place
-        before = said.get(outer, {})
-        if outer in said and not (inner and isinstance(before, dict)):
-            raise ArgumentError(
-                f"--set {key} and --set {outer} say the same. Leave one of them out."
-            )
-        said[outer] = {**before, inner: value} if inner else value
+    said = key_values(texts or [], option="--set")
+    for key in said:
+        for whole in said:
+            if key.startswith(f"{whole}."):
+                raise ArgumentError(
+                    f"--set {key} and --set {whole} say the same. Leave one of them out."
+                )
     return said

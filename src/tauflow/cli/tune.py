@@ -65,7 +65,7 @@ def tune(
         hidden_size = None
     filed = {k: v for k, v in config_table(config, "options").items() if f"model.{k}" not in varied}
     own = config_table(config, "recipe")
-    said_of_recipe = recipe_changes(settings, epochs=epochs)
+    said_of_recipe = recipe_changes(settings, own, epochs=epochs)
     fixed = {f"recipe.{name}" for name in own} - varied.keys()
     found = search(
         one_source(task, csv, said),

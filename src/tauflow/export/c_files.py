@@ -213,7 +213,7 @@ def generated(graph: Any, name: str) -> str:
     # Not every cell reads the gaps, which compilers warn of.
     source = re.sub(rf"(void {name}_step\([^)]*\bdt\[1\])", r"\1 EMX_UNUSED", source)
     # Weights are global there; with the name before theirs two models can be in one program.
-    return re.sub(r"\bweight(\d+)_", rf"{name}_weight\1_", source)
+    return re.sub(rf"\b(?!{name}_step\b)weight(\d+)_", rf"{name}_weight\1_", source)
 
 
 @lru_cache(maxsize=2)

@@ -107,14 +107,30 @@ def initial_of(cell: AbstractCell, *, lowest: bool, raw: bool) -> dict[str, Any]
     units = torch.eye(cell.input_size, dtype=like.dtype, device=like.device)
     value = cell.initial_state(units[:1] * 0)[0]
     per_input = cell.initial_state(units) - value
-    probe = units.new_tensor(range(1, cell.input_size + 1)).unsqueeze(0) / cell.input_size
-    if not torch.allclose(cell.initial_state(probe)[0], value + probe[0] @ per_input, atol=1e-5):
+    if not _is_affine(cell, value, per_input):
         return None
     if not per_input.any():
         return {"value": value.tolist()}
     if not (lowest and raw):
         return None
     return {"value": value.tolist(), "per_input": per_input.tolist()}
+
+
+def _is_affine(cell: AbstractCell, value: Tensor, per_input: Tensor) -> bool:
+    """Whether a state starts at ``value + first_input @ per_input`` up to roundings, far off too.
+
+    Inputs of both signs and of several sizes are tried.
+    """
+    like, size = value.dtype, cell.input_size
+    drawn = torch.randn(16, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    probes = torch.cat([scale * drawn for scale in (1, -1, 10, -10, 100, -100)])
+    probes = probes.to(like).to(value.device)
+    found = cell.initial_state(probes).double()
+    x, at, slope = probes.double(), value.double(), per_input.double()
+    # Each entry of per_input is a difference from value, with the roundings of both.
+    terms = at.abs() * (1 + x.abs().sum(1, keepdim=True)) + x.abs() @ slope.abs()
+    tolerance = 8 * (1 + size) ** 0.5 * torch.finfo(like).eps * terms
+    return bool(((found - at - x @ slope).abs() <= tolerance).all())
 
 
 def start_state(facts: Mapping[str, Any], x: Tensor) -> Tensor:

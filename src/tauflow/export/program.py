@@ -15,7 +15,7 @@ from tauflow.models import SequenceModel
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.gaps import gaps_reversed
 from tauflow.sequence.reparametrised import make_permanent, recompute_parameters
-from tauflow.sequence.stream_parts import drops
+from tauflow.sequence.stream_parts import beyond_parts, is_dropping
 from tauflow.solvers import GapSolver
 
 from .files import named_other
@@ -107,8 +107,12 @@ def body_of(model: Model) -> SequenceModule:
             f"{type(body).__name__} is no sequence module, and only those, with or without a head "
             f"of tauflow.models.SequenceModel, become programs.{advice}"
         )
-    if model.training and any(map(drops, model.modules())):
+    if is_dropping(model):
         raise ExportError("a program has no dropout. Call model.eval() first.")
+    for whole in (model, body):
+        if reason := beyond_parts(whole):
+            words = f"{type(whole).__name__} has {reason}, which a program would leave out"
+            raise ExportError(f"{words}. Move it into a part, such as the head.")
     for part in body.modules():
         for name, solver in vars(part).items():
             if isinstance(solver, GapSolver) and not solver.has_fixed_steps:
@@ -268,9 +272,11 @@ class ExportedSequence(Exported):
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs and the last state."""
         body, last = self.body, []
+        still = None if mask is None else ~mask.unsqueeze(-1)
+        if still is not None and self.embedding is not None:  # which looks every id up
+            x = x.masked_fill(still, 0)
         y, dt = self.read(x, dt)
-        if mask is not None:  # padding may hold anything
-            still = ~mask.unsqueeze(-1)
+        if still is not None:  # padding may hold anything
             y, dt = y.masked_fill(still, 0.0), dt.masked_fill(still, 0.0)
         starts = self.starts(h_in)
         for layer in range(body.num_layers):

@@ -33,9 +33,9 @@ class Stream:
     far. Nothing is recorded for gradients.
 
     Parameters are packed once. A change of one (an optimiser's step, ``load_state_dict``, another
-    tensor or part in its place, such as ``model.head = ...``) is noticed by the next :meth:`step`,
-    which raises; :meth:`refresh` packs anew. A change through ``.data`` leaves no trace and is not
-    noticed.
+    tensor or part in its place, such as ``model.head = ...``, ``train()`` of what drops units) is
+    noticed by the next :meth:`step`, which raises; :meth:`refresh` packs anew. A change through
+    ``.data`` leaves no trace and is not noticed.
 
     Args:
         module: what to run, in one direction, on the CPU: a sequence module; or a model of one,
@@ -81,7 +81,7 @@ class Stream:
                 size than the present states. The stream is as before.
         """
         parts = self._read_parts()
-        check_parts(parts)
+        check_parts(self._source, parts)
         module, every = parts.module, parts.as_list()
         own = next(module.parameters(), torch.empty(0)).dtype
         if own not in _SERVED:
@@ -136,8 +136,9 @@ class Stream:
         """
         if self._watched.has_changed():
             raise StreamError(
-                "a parameter, part or hook of the module has changed since the stream packed it. "
-                "Call stream.refresh() to go on with what there is now and the present states."
+                "a parameter, part or hook of the module has changed since the stream packed it, "
+                "or train() or eval() was called on one that drops units. Call "
+                "stream.refresh() to go on with what there is now and the present states."
             )
         values: Array = x.detach().numpy() if isinstance(x, Tensor) else x
         if self._before is not None:

@@ -1,11 +1,12 @@
 """What a stream runs for each sample: a sequence module and what stands before and after it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from tauflow.cells.built import REPARAMETRISATIONS
 from tauflow.errors import StreamError
@@ -47,15 +48,27 @@ class StreamedModel(Protocol):
         ...
 
 
-def check_parts(parts: StreamParts) -> None:
-    """Raise :class:`StreamError` if parts cannot run sample by sample on the CPU."""
+def check_parts(source: "SequenceModule | StreamedModel", parts: StreamParts) -> None:
+    """Raise :class:`StreamError` if parts cannot run sample by sample on the CPU.
+
+    Args:
+        source: what the parts are of, the sequence module itself or a model.
+        parts: what is run in its place.
+    """
     module, every = parts.module, parts.as_list()
+    for whole in (source, module):
+        if isinstance(whole, nn.Module) and (reason := beyond_parts(whole)) is not None:
+            raise StreamError(
+                f"{type(whole).__name__} has {reason}, which a stream would leave out: it runs the "
+                "embedding, cells, projections and head themselves. Move it into one of those, "
+                "such as model.head; or give the class a stream_parts() that says what to run."
+            )
     if module.bidirectional:
         raise StreamError(
             "a bidirectional module needs the whole sequence before its first output. Stream "
             "one with bidirectional=False."
         )
-    if module.training and any(map(drops, every.modules())):
+    if is_dropping(every):
         raise StreamError("a stream has no dropout. Call module.eval() first.")
     if any(tensor.device.type != "cpu" for tensor in (*every.parameters(), *every.buffers())):
         raise StreamError("a stream runs on the CPU. Move the module with .to('cpu').")
@@ -63,8 +76,33 @@ def check_parts(parts: StreamParts) -> None:
 
 def drops(part: nn.Module) -> bool:
     """Whether a module drops units when it trains."""
-    share = part.p if isinstance(part, nn.Dropout) else getattr(part, "dropout", 0.0)
+    share = part.p if isinstance(part, _DropoutNd) else getattr(part, "dropout", 0.0)
     return isinstance(share, float | int) and share > 0
+
+
+def is_dropping(module: nn.Module) -> bool:
+    """Whether a part of a module drops units now, whatever mode the others are in."""
+    return any(part.training and drops(part) for part in module.modules())
+
+
+def beyond_parts(module: nn.Module) -> str | None:
+    """Return what a call of a module does besides running its parts, or ``None``."""
+    if module._forward_hooks or _has_foreign(module._forward_pre_hooks):
+        return "forward hooks"
+    if "forward" in vars(module):
+        return "a forward of its own"
+    for kind in type(module).__mro__:
+        # Who says what a stream runs has thought of it.
+        if "stream_parts" in vars(kind) or kind.__module__.startswith("tauflow."):
+            break
+        if "forward" in vars(kind):
+            return "a forward of its own"
+    return None
+
+
+def _has_foreign(hooks: Mapping[int, object]) -> bool:
+    """Whether there are hooks other than those that compute a parameter."""
+    return not all(isinstance(hook, REPARAMETRISATIONS) for hook in hooks.values())
 
 
 def packed(projection: nn.Module) -> Callable[[Array], Array]:
@@ -90,10 +128,9 @@ def packed(projection: nn.Module) -> Callable[[Array], Array]:
 
 def _says_all_in_its_weights(module: nn.Module) -> bool:
     """Whether a module is a linear layer that nobody taught to compute something else."""
-    hooks = module._forward_pre_hooks.values()
     return (
         type(module) is nn.Linear
         and "forward" not in vars(module)
         and not module._forward_hooks
-        and all(isinstance(hook, REPARAMETRISATIONS) for hook in hooks)
+        and not _has_foreign(module._forward_pre_hooks)
     )

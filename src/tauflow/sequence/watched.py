@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from .stream_parts import drops
+
 _in_place: Callable[[Any, str], object] = dict.get
 
 
@@ -40,6 +42,8 @@ class Watched:
             hooks for part in modules for hooks in (part._forward_hooks, part._forward_pre_hooks)
         ]
         self._hook_counts = [*map(len, self._hooks)]
+        self._dropping = [part for part in modules if drops(part)]
+        self._training = [part.training for part in self._dropping]
         self._first = next(iter(self._tensors), torch.empty(0))
         self._dtype = self._first.dtype
         self._stepped = False
@@ -48,6 +52,8 @@ class Watched:
 
     def has_changed(self) -> bool:
         """Whether a tensor was changed, another tensor or part is in its place, or a hook came.
+
+        So has what drops units when it trains, after ``train()`` or ``eval()``.
 
         Of new parts only those of the module itself are seen, not those of its parts. A change
         through ``.data`` leaves no trace but that of ``.to(dtype)``, which changes all, and numbers
@@ -62,6 +68,7 @@ class Watched:
             or [tensor._version for tensor in self._counting] != self._versions
             or not all(map(is_, present, self._present))
             or [*map(len, self._hooks)] != self._hook_counts
+            or [part.training for part in self._dropping] != self._training
             or any(not torch.equal(one, copy) for one, copy in self._copies)
         )
 

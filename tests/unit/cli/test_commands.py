@@ -44,6 +44,17 @@ def test_run_then_show(call, tmp_path):
     assert "Report: " in shown
 
 
+@pytest.mark.parametrize("source", ["pendulum", "own.csv"])
+def test_no_model_of_a_comparison_is_trained_if_one_cannot_be_built(call, tmp_path, source):
+    rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
+    (tmp_path / "own.csv").write_text("\n".join(["id,time,pulse", *rows]), encoding="utf-8")
+    table = ("--id", "id", "--time", "time") if source == "own.csv" else ()
+    words = ("--model", "cfc,elman", "--option", "backbone_layers=1", *TINY_RUN[2:])
+    message = call("run", source, *table, *words, code=1).stderr
+    assert "has no option 'backbone_layers'" in message
+    assert not (tmp_path / "runs").exists()
+
+
 def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
     run = tmp_path / "own"
     run.mkdir()

@@ -43,6 +43,16 @@ def test_a_file_holds_the_same_and_the_command_line_goes_first(call, tmp_path):
     assert (model["hidden_size"], model["options"]) == (3, {"backend": "reference"})
 
 
+def test_an_entry_that_is_set_leaves_the_others_of_the_file(call, tmp_path):
+    (tmp_path / "my.toml").write_text(
+        "[recipe]\noptimizer = 'sgd'\noptimizer_options = { momentum = 0.75, nesterov = true }\n",
+        encoding="utf-8",
+    )
+    words = ("--config", "my.toml", "--set", "recipe.optimizer_options.momentum=0.5")
+    call("run", "pendulum", *SMALL, *words)
+    assert recipe_in(tmp_path)["optimizer_options"] == {"momentum": 0.5, "nesterov": True}
+
+
 def test_a_file_describes_a_table_of_ones_own(call, tmp_path):
     rows = [f"{one},{step},{step * one}" for one in range(9) for step in range(3)]
     (tmp_path / "own.csv").write_text(
@@ -93,12 +103,14 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
         (("--device", "nowhere"), "device='nowhere' cannot be used here"),
         (("--config", "bad.toml"), "unknown entry 'modle'. Did you mean 'model'?"),
         (("--config", "table.toml"), "recipe must be a table, [recipe]"),
+        (("--config", "twice.toml"), "twice.toml: epochs and epochs of [recipe] say the same"),
         (("--config", "none.toml"), "there is no specification file none.toml"),
     ],
 )
 def test_what_is_wrong_is_named(call, tmp_path, words, message):
     (tmp_path / "bad.toml").write_text("modle = 'cfc'\n", encoding="utf-8")
     (tmp_path / "table.toml").write_text("recipe = 3\n", encoding="utf-8")
+    (tmp_path / "twice.toml").write_text("epochs = 1\n[recipe]\nepochs = 3\n", encoding="utf-8")
     assert message in call("run", "pendulum", *SMALL, *words, code=1).stderr
 
 
@@ -106,7 +118,7 @@ def test_what_is_wrong_is_named(call, tmp_path, words, message):
     ("words", "message"),
     [
         (("recipe.lr=0.5", "recipe.lr.x=3"), "--set recipe.lr.x and --set recipe.lr say the same"),
-        (("recipe.lr.x=3", "recipe.lr=0.5"), "--set recipe.lr and --set recipe.lr say the same"),
+        (("recipe.lr.x=3", "recipe.lr=0.5"), "--set recipe.lr.x and --set recipe.lr say the same"),
         (("data.sizes=[[6],6,6]",), "train_size must be an integer, got (6,)"),
         (("data.sizes={}",), "sizes"),
         (("data.sizes.a=3",), "sizes"),

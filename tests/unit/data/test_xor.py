@@ -167,6 +167,12 @@ def test_unknown_parts_are_refused():
         load_task("xor-dense", valid="all")
 
 
+@pytest.mark.parametrize("holdout", [0.0, 1e-6])
+def test_unseen_validation_of_nothing_held_out_is_refused(holdout):
+    with pytest.raises(ArgumentError, match=r"valid='unseen' .* holdout=.* holds out none"):
+        load_task("xor-event", holdout=holdout, valid="unseen")
+
+
 @pytest.mark.parametrize("holdout", [-0.1, 0.6, "0.1"])
 def test_impossible_holdout_is_refused(holdout):
     with pytest.raises(ArgumentError, match=r"holdout must be .* from 0 to 0\.5"):

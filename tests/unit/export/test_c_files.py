@@ -228,6 +228,12 @@ def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_may_be_like_that_of_the_weights(tmp_path):
+    written = to_c(tauflow.Elman(2, 3).eval(), tmp_path / "c", name="weight0")
+    build(written.path.parent, "main.c", "weight0.c")
+    assert not re.search(r"\bweight\d+_(?!st|weight)", written.path.read_text())
+
+
 def test_what_cannot_be_c_is_refused_with_the_reason(tmp_path):
     with pytest.raises(ExportError, match=r"single precision.*\.float"):
         to_c(tauflow.Elman(2, 3).double(), tmp_path / "c")

@@ -50,6 +50,16 @@ def test_masked_samples_may_hold_anything(circuit):
     )
 
 
+def test_padding_of_tokens_may_be_no_token():
+    torch.manual_seed(0)
+    model = SequenceModel(tauflow.Elman(4, 5), 2, vocabulary=9).eval()
+    x, dt, h = torch.randint(0, 9, (2, 5, 1)), torch.ones(2, 5), torch.zeros(2, 5)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+    x[~mask] = -100
+    found = program(model).module()(x=x, dt=dt, mask=mask, h_in=h)
+    torch.testing.assert_close(found, model(x, mask=mask))
+
+
 def test_zero_and_huge_gaps(circuit):
     rnn, traced = circuit
     dt = torch.tensor([[0.0, 1e-6, 1e4, 0.0, 1e8], [1e8, 1e8, 0.0, 0.5, 0.0]])
@@ -135,12 +145,26 @@ def test_double_precision_stays_so():
     assert held(exported, export_step(exported)).worst < 1e-12
 
 
+def dropping_head():
+    model = SequenceModel(tauflow.CfC(2, 3), 2).eval()
+    model.head = torch.nn.Sequential(model.head, torch.nn.FeatureAlphaDropout(0.5))
+    return model
+
+
+def hooked():
+    model = SequenceModel(tauflow.CfC(2, 3), 2).eval()
+    model.rnn.register_forward_hook(lambda module, given, out: None)
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "words"),
     [
         (lambda: GNODECell(2, 3), "no sequence module.*tauflow.RNN"),
         (lambda: Transformer(2, 4), "no sequence module"),
         (lambda: tauflow.CfC(2, 3, backbone_dropout=0.5), "no dropout.*eval"),
+        (dropping_head, "no dropout.*eval"),
+        (hooked, "CfC has forward hooks, which a program would leave out"),
         (lambda: tauflow.GNODE(2, 3, solver="dopri5").eval(), "'dopri5'.*rk4"),
         (lambda: tauflow.ODELSTM(2, 3, solver="bosh3").eval(), "'bosh3'.*rk4"),
     ],

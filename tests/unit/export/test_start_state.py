@@ -6,9 +6,26 @@ import pytest
 import torch
 
 import tauflow
+from tauflow.cells import AbstractCell
 from tauflow.errors import ArgumentError, ShapeError
 from tauflow.export import start_state, to_program
+from tauflow.export.facts import initial_of
 from tauflow.models import SequenceModel
+
+
+class Bent(AbstractCell):
+    """Begins at the part of its first sample that is above a threshold."""
+
+    def __init__(self, input_size, hidden_size, *, threshold):
+        super().__init__(input_size, hidden_size)
+        self.rate = torch.nn.Parameter(torch.ones(hidden_size))
+        self.threshold = threshold
+
+    def initial_state(self, x):
+        return torch.relu(x[:, :1] - self.threshold).expand(-1, self.state_size)
+
+    def step(self, x, h, dt):
+        return h * torch.exp(-dt * self.rate)
 
 
 def draw_starts(rnn):
@@ -65,3 +82,19 @@ def test_what_it_cannot_say_is_refused(tmp_path):
         start_state(facts, torch.zeros(3, 2))
     with pytest.raises(ArgumentError, match="facts are no description of an exported model"):
         start_state({}, torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 2.0, 30.0])
+def test_a_start_that_is_affine_in_places_only_has_no_formula(threshold, tmp_path):
+    facts = facts_of(tauflow.RNN(Bent(1, 2, threshold=threshold)), tmp_path)
+    assert facts["state"][0]["initial"] is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_roundings_do_not_make_a_start_another_function(dtype):
+    torch.manual_seed(0)
+    rnn = tauflow.GNODE(64, 4, initial_state="affine")
+    draw_starts(rnn)
+    start = initial_of(rnn.to(dtype).cell, lowest=True, raw=True)
+    assert start is not None
+    assert len(start["per_input"]) == 64

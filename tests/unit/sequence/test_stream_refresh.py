@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune, spectral_norm, weight_norm
+from torch.nn.utils import parametrize, prune, spectral_norm, weight_norm
 
 import tauflow
 from tauflow.errors import ArgumentError, StreamError
@@ -256,3 +256,86 @@ def test_a_hook_that_came_later_is_seen(place, kind):
     stream.refresh()
     stream.reset()
     check_like_the_model(stream, whole)
+
+
+def test_what_drops_units_is_no_stream_and_is_seen_when_it_trains():
+    whole = model()
+    whole.head = nn.Sequential(nn.Linear(N, 4), nn.AlphaDropout(0.5), nn.Linear(4, 2))
+    whole.eval()
+    stream = whole.stream(2)
+    check_like_the_model(stream, whole)
+    state = stream.state
+    for part in (whole, whole.head):
+        part.train()
+        with pytest.raises(StreamError, match=r"has changed.*train\(\)"):
+            stream.step(X[:, 0])
+        for again in (stream.refresh, whole.stream):
+            with pytest.raises(StreamError, match=r"no dropout.*module\.eval\(\)"):
+                again()
+        whole.eval()
+        torch.testing.assert_close(stream.step(X[:, 0]), whole.step(X[:, 0], state)[0].detach())
+        stream.reset(state)
+
+
+class Doubled(tauflow.SequenceModel):
+    def forward(self, x, hx=None, **times_and_masks):
+        y, h = super().forward(x, hx, **times_and_masks)
+        return 2 * y, h
+
+
+class DoubledInStreams(Doubled):
+    def stream_parts(self):
+        parts = super().stream_parts()
+        return parts._replace(after=nn.Sequential(parts.after, Twice()))
+
+
+class DoubledBody(tauflow.RNN):
+    forward = Doubled.forward
+
+
+class Twice(nn.Module):
+    def forward(self, y):
+        return 2 * y
+
+
+def with_forward(part):
+    part.forward = lambda *given, **named: type(part).forward(part, *given, **named)
+
+
+def replace_body_by_a_subclass(whole):
+    whole.rnn = DoubledBody(whole.rnn.cell)
+
+
+BEYOND = {
+    "hook": lambda whole: whole.register_forward_hook(lambda _, x, y: (y[0] * 2, y[1])),
+    "hook-before": lambda whole: whole.register_forward_pre_hook(lambda _, x: (x[0] * 2, *x[1:])),
+    "hook-on-body": lambda whole: BEYOND["hook"](whole.rnn),
+    "hook-before-body": lambda whole: BEYOND["hook-before"](whole.rnn),
+    "forward": with_forward,
+    "forward-of-body": lambda whole: with_forward(whole.rnn),
+    "body-of-a-subclass": replace_body_by_a_subclass,
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_what_a_call_does_beyond_its_parts_is_refused(kind):
+    whole = model()
+    stream = whole.stream(2)
+    BEYOND[kind](whole)
+    for again in (stream.refresh, whole.stream):
+        with pytest.raises(StreamError, match=r"has (forward hooks|a forward of its own), which"):
+            again()
+
+
+def test_a_forward_of_a_subclass_is_streamed_if_it_says_what_to_run():
+    with pytest.raises(StreamError, match=r"Doubled has a forward of its own.*stream_parts\(\)"):
+        Doubled(tauflow.CfC(D, N), 2).stream()
+    whole = DoubledInStreams(tauflow.CfC(D, N), 2)
+    check_like_the_model(whole.stream(2), whole)
+
+
+def test_a_parametrization_of_the_body_is_no_forward_of_its_own():
+    whole = model()
+    whole.rnn.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    parametrize.register_parametrization(whole.rnn, "scale", nn.Softplus())
+    check_like_the_model(whole.stream(2), whole)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of, within
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.errors import ArgumentError
 
 PAD = 32
 TRAIN_SIZE, TRAIN_SEED = 100_000, 1234984
@@ -108,7 +109,8 @@ def load_xor_dense(
             among those left for training.
 
     Raises:
-        ArgumentError: ``holdout`` is not between 0 and 0.5.
+        ArgumentError: ``holdout`` is not between 0 and 0.5, or holds out nothing of which
+            ``valid="unseen"`` could choose.
         UnknownNameError: no such test or validation part.
     """
     return _load(XOR_DENSE, holdout, test, valid)
@@ -184,6 +186,11 @@ def _load(card: DatasetCard, holdout: float, test: str, valid: str) -> TaskData:
     kept = TRAIN_SIZE - int(within(0.0, 0.5, holdout=holdout) * TRAIN_SIZE)
     one_of(TESTS, test=test)
     one_of(VALIDS, valid=valid)
+    if valid == "unseen" and kept == TRAIN_SIZE:
+        raise ArgumentError(
+            f"valid='unseen' chooses among streams that are held out, and holdout={holdout!r} "
+            "holds out none. Give a holdout such as 0.02, or leave valid out."
+        )
     bits, lengths = drawn = draw_streams(TRAIN_SIZE, TRAIN_SEED)
     trained, held = (bits[:kept], lengths[:kept]), (bits[kept:], lengths[kept:])
     tested = draw_streams(TEST_SIZE, TEST_SEED)

@@ -100,9 +100,12 @@ class RunRecord:
         ):
             return None
         patience = recipe.get("patience")
-        if patience is not None and self.epochs - (self.best_epoch or 0) >= patience:
-            return None  # it had waited long enough for a better score
-        return self.epochs
+        if patience is None or self.best_epoch is None:
+            return self.epochs
+        stages = len(recipe.get("curriculum") or ()) * (recipe.get("curriculum_epochs") or 0)
+        # As Selection.has_waited; what stands in a file may be no recipe of today.
+        has_waited = self.epochs - max(self.best_epoch, stages) >= patience
+        return None if has_waited else self.epochs
 
     def to_json(self) -> str:
         """Return the record as one line."""

@@ -195,6 +195,42 @@ def run_task(
     return replace(run, remarks=(*run.remarks, *lost))
 
 
+def check_models(
+    source: str | Path | CsvFile,
+    models: Sequence[str],
+    *,
+    hidden_size: int,
+    options: Mapping[str, Any],
+) -> None:
+    """Refuse models of a comparison that cannot be built, before others train for hours.
+
+    Args:
+        source: the data, see :func:`run_task`.
+        models: names; one alone is refused by :func:`run_task` early enough.
+        hidden_size: neurons, or latent dimensions, of each.
+        options: of the constructor of each.
+
+    Raises:
+        TauflowError: as :func:`run_task` does before it trains.
+    """
+    for model in models:
+        entry_of(model)
+    if len(models) < 2:
+        return
+    specs = [ModelSpec(model, hidden_size, options=dict(options)) for model in models]
+    if isinstance(source, CsvFile):
+        table = _table_of(source)  # read once
+        for spec in specs:
+            _check_model(spec, _told_what_misses(table, spec))
+        return
+    for spec in specs:
+        _check_model(spec, read_source(source, spec).data)
+
+
+def _check_model(spec: ModelSpec, data: TaskData) -> None:
+    build_model(spanning(spec, lambda: data.train), data.card)
+
+
 def _warn_if_not_kept(model: nn.Module) -> None:
     """Say before hours of training what would be said after them."""
     try:
@@ -241,18 +277,27 @@ def _of_folder(folder: Path) -> Source:
 
 
 def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> Source:
+    plain = _table_of(file)
+    data = _told_what_misses(plain, spec)
+    for note in data.card.notes:
+        say(note)
+    return Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
+
+
+def _table_of(file: CsvFile) -> TaskData:
     path = file.path
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(
             f"{path} is no regular file: it can be read once, and a run is told by the content of "
             "its data. Write them to a file first."
         )
-    plain = load_table(path, file.table)
+    return load_table(path, file.table)
+
+
+def _told_what_misses(plain: TaskData, spec: ModelSpec) -> TaskData:
+    """Return a table with inputs that say what is missing, for a model that is not told."""
     _refuse_foresight(spec, plain)
-    data = plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
-    for note in data.card.notes:
-        say(note)
-    return Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
+    return plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
 
 
 def _file_name(name: str) -> str:

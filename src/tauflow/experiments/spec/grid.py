@@ -87,7 +87,7 @@ def setting_of(row: Row, settings: Settings) -> Setting:
 
     Args:
         row: a row whose model exists.
-        settings: values by dotted name.
+        settings: values by dotted name; ``recipe.A.b`` is entry b of the recipe's A.
 
     Raises:
         SpecificationError: a value is impossible.
@@ -96,14 +96,27 @@ def setting_of(row: Row, settings: Settings) -> Setting:
     assert row.model is not None, "only rows that are ready are searched"
     said = nested(settings)
     own = {f.name for f in fields(ModelSpec)} - {"options"}
-    places = {key: value for key, value in said.get("model", {}).items() if key in own}
-    options = {key: value for key, value in said.get("model", {}).items() if key not in own}
+    of_model = said.get("model", {}).items()
+    places = {key: value for key, value in of_model if key.partition(".")[0] in own}
+    options = {key: value for key, value in of_model if key not in places}
     try:
-        recipe = Recipe.from_dict({**row.recipe.to_dict(), **said.get("recipe", {})})
-        model = replace(row.model, **places, options={**row.model.options, **options})
+        recipe = Recipe.from_dict(with_entries(row.recipe.to_dict(), said.get("recipe", {})))
+        options = with_entries(row.model.options, options)
+        model = replace(row.model, **with_entries({}, places), options=options)
     except (TauflowError, TypeError) as error:
         raise impossible(row, settings, error) from error
     return Setting(show(settings), model, recipe, settings)
+
+
+def with_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with others by name; ``A.b`` is entry b of A, whose other entries stay."""
+    found = dict(values)
+    for name, value in changes.items():
+        outer, _, entry = name.partition(".")
+        before = found.get(outer)
+        kept = before if isinstance(before, Mapping) else {}
+        found[outer] = {**kept, entry: value} if entry else value
+    return found
 
 
 def impossible(row: Row, settings: Settings, error: Exception) -> SpecificationError:

@@ -12,7 +12,7 @@ from tauflow.models.specified import build_model
 from tauflow.registry import nearest
 
 from .experiment import READY, Experiment, Part, Row, Setting
-from .grid import PLACES, impossible, label, setting_of
+from .grid import PLACES, impossible, label, nested, setting_of, with_entries
 from .parse import LONGEST
 
 DATA = "data"
@@ -27,8 +27,9 @@ def varied(
 
     Args:
         experiment: a table.
-        changes: values by dotted name: ``recipe.FIELD``, ``model.OPTION`` or ``data.OPTION``.
-            Without any the table is returned as it is. Their order is of no account.
+        changes: values by dotted name: ``recipe.FIELD``, ``model.OPTION`` or ``data.OPTION``;
+            ``recipe.FIELD.ENTRY`` is one of a field's entries, whose others stay. Without any the
+            table is returned as it is. Their order is of no account.
         models: names of the rows that must be able to have them, as for :meth:`Experiment.select`;
             others for which a value is impossible stay as they are. By default all must.
 
@@ -98,19 +99,20 @@ def _varied(row: Row, changes: Mapping[str, Any]) -> Row:
         return row
     data = {k.partition(".")[2]: v for k, v in changes.items() if k.startswith(f"{DATA}.")}
     trained = {name: v for name, v in changes.items() if not name.startswith(f"{DATA}.")}
-    one = setting_of(row, trained)
+    left = _searched(row, trained)
+    one = left[0] if len(left) == 1 else setting_of(row, trained)
     return replace(
         row,
         part=_other(row.part, data),
         search_part=row.search_part and _other(row.search_part, data),
         model=one.model,
         recipe=one.recipe,
-        search=_searched(row, trained),
+        search=left if len(left) > 1 else (),
     )
 
 
 def _other(part: Part, options: Mapping[str, Any]) -> Part:
-    return replace(part, options={**part.options, **options})
+    return replace(part, options=with_entries(part.options, options))
 
 
 def _check_options(row: Row, changes: Mapping[str, Any]) -> None:
@@ -140,6 +142,17 @@ def _searched(row: Row, changes: Mapping[str, Any]) -> tuple[Setting, ...]:
     found: dict[str, Setting] = {}
     for one in row.search:
         new = setting_of(replace(row, model=one.model, recipe=one.recipe), changes)
-        left = {name: value for name, value in one.values.items() if name not in changes}
-        found.setdefault(label(left), replace(new, label=label(left), values=left))
-    return tuple(found.values()) if len(found) > 1 else ()
+        left = _left(one.values, changes)
+        found.setdefault(repr(left), replace(new, label=label(left), values=left))
+    return tuple(found.values())
+
+
+def _left(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the searched values that are not changed, those with changed entries with these."""
+    said = nested(changes)
+    return {
+        f"{place}.{name}": value
+        for place, own in nested(values).items()
+        for name, value in with_entries(own, said.get(place, {})).items()
+        if name in own and f"{place}.{name}" not in changes
+    }

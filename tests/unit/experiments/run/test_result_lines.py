@@ -37,6 +37,16 @@ def test_a_whole_line_is_read(tmp_path):
     assert asdict(found)["history"][0] == ROW
 
 
+@pytest.mark.parametrize(
+    ("epochs", "best", "diverged"), [(4, 1, 4), (5, 1, None), (5, 4, 5), (6, 4, None), (5, None, 5)]
+)
+def test_epochs_of_a_curriculum_count_for_no_patience(epochs, best, diverged):
+    stages = {"curriculum": [3], "curriculum_epochs": 3, "patience": 2, "on_divergence": "stop"}
+    config = {"recipe": {"epochs": 10, **stages}}
+    found = RunRecord.from_json(record(config=config, epochs=epochs, best_epoch=best))
+    assert found.diverged_after == diverged
+
+
 BROKEN = {
     "a list": ("[1]", r"expected an object, got \[1\] \(list\)"),
     "an unknown key": (record(metrc="x"), "unknown key 'metrc'.*Did you mean 'metric'"),

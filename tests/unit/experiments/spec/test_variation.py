@@ -71,6 +71,36 @@ def test_what_is_changed_is_not_searched_and_all_else_is():
     assert by_kind[0].label == "clip norm 0.01, betas [0.9, 0.99]"
 
 
+def test_what_is_searched_is_kept_if_one_setting_is_left():
+    table = searching(clip_norm=[0.25], lr=[0.1, 0.2])
+    row = varied(table, {"recipe.lr": 0.2}).row("gru")
+    assert (row.recipe.clip_norm, row.recipe.lr, row.search) == (0.25, 0.2, ())
+    row = varied(searching(clip_norm=[0.25]), {"recipe.epochs": 5}).row("gru")
+    assert (row.recipe.clip_norm, row.recipe.epochs, row.search) == (0.25, 5, ())
+
+
+def test_settings_with_one_label_stay_two():
+    row = varied(searching(lr=[0.1, 0.10000001]), {"recipe.batch_size": 3}).row("gru")
+    assert [one.recipe.lr for one in row.search] == [0.1, 0.10000001]
+
+
+def test_an_entry_that_is_changed_leaves_the_others():
+    options = {"optimizer": "sgd", "optimizer_options": {"momentum": 0.75, "nesterov": True}}
+    recipe = {**parsed()["recipe"], **options}
+    change = {"recipe.optimizer_options.momentum": 0.5}
+    row = varied(tiny(recipe=recipe), change).row("gru")
+    assert row.recipe.optimizer_options == {"momentum": 0.5, "nesterov": True}
+    grid = {
+        "optimizer_options": [
+            {"momentum": m, "nesterov": n} for m, n in ((0.9, True), (0.8, True), (0.7, False))
+        ]
+    }
+    row = varied(tiny(recipe=recipe, search={"recipe": grid}), change).row("gru")
+    left = [{"momentum": 0.5, "nesterov": True}, {"momentum": 0.5, "nesterov": False}]
+    assert [one.recipe.optimizer_options for one in row.search] == left
+    assert [one.values["recipe.optimizer_options"] for one in row.search] == left
+
+
 def test_names_that_files_cannot_have_are_shortened():
     one, other = (
         varied(tiny(), {"recipe.curriculum": list(range(1, n)), "recipe.curriculum_epochs": 1})
