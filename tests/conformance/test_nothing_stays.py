@@ -10,7 +10,7 @@ import variants
 import whole_models
 from torch import nn
 
-from tauflow.kernels import recorded
+from tauflow.kernels import recordings
 from tauflow.tapes.graph import Watched
 
 B, T, D = 3, 12, 2
@@ -63,7 +63,7 @@ def test_of_a_whole_model(name):
 
 @pytest.mark.parametrize("name", ["hippo-legs", "rnn-impute", "gru"])
 def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
-    watch = recorded.watch
+    watch = recordings.watch
     calls = 0
 
     def forgetful(*given: object) -> Watched:
@@ -71,7 +71,7 @@ def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
         calls += 1
         return watch(*given)._replace(prelude=None)
 
-    monkeypatch.setattr(recorded, "watch", forgetful)
+    monkeypatch.setattr(recordings, "watch", forgetful)
     model = variants.model(name).float()
     model.backend = "numba"
     assert_nothing_stays(model, torch.randn(B, T, D))

@@ -10,7 +10,7 @@ from torch.nn.utils.parametrize import register_parametrization
 import tauflow
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import BackendError, ShapeError
-from tauflow.kernels import KernelCall, pick, recorded
+from tauflow.kernels import KernelCall, pick, recorded, recordings
 from tauflow.kernels.recorded import recorded_limits, run_recorded
 from tauflow.sequence import reference_loop
 from tauflow.solvers.gap import GapSolver
@@ -125,12 +125,12 @@ def test_a_setting_is_not_taken_for_one_that_lay_where_it_lies():
 
 
 def test_the_sizes_that_are_remembered_are_those_used_last(monkeypatch):
-    monkeypatch.setattr(recorded, "_MOST_RECORDINGS", 8)
+    monkeypatch.setattr(recordings, "_MOST_RECORDINGS", 8)
     call = call_of("elman", 40, 8)
     for rows in (*range(1, 40), 36, 7):
         few = replace(call, x=call.x[:rows], h=call.h[:rows], dt=call.dt[:rows])
         assert_close(run_recorded(few), reference_loop(few))
-    sizes = [rows for rows, *_ in recorded._recordings[call.cell]]
+    sizes = [rows for rows, *_ in recorded.RECORDER.recordings[call.cell]]
     assert len(sizes) == 8
     if torch.get_num_threads() == 1:  # else a batch has slices of two sizes
         assert sizes == [33, 34, 35, 37, 38, 39, 36, 7]

@@ -1,9 +1,7 @@
 """Whole sequences of any cell: its own step, recorded once, in a compiled loop.
 
-Torch's operations are watched while the cell takes a step. What they do to the state becomes a tape
-of instructions for as many rows as a thread has, and so does the way back that autograd takes
-through them. Parameters, and what the cell makes of them alone, are read anew at every call, with
-their graphs, so that the tape need not know how they came about.
+What a recorded step does to the state becomes a tape of instructions for as many rows as a thread
+has, and so does the way back that autograd takes through it.
 """
 
 from collections.abc import Sequence
@@ -11,13 +9,11 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tauflow.cells.base import AbstractCell
 from tauflow.cells.cfc import CfCCell
 from tauflow.cells.ct_rnn import CTRNNCell
 from tauflow.cells.gated import LSTMCell
@@ -25,13 +21,12 @@ from tauflow.cells.gru_d import GRUDCell, UnmaskedGRUDCell
 from tauflow.cells.ltc_neuronal import NeuronalLTCCell
 from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
-from tauflow.cells.split import Split, split_step
+from tauflow.cells.split import split_step
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.checks import is_traced
 from tauflow.errors import BackendError
 from tauflow.tapes import record as tapes
-from tauflow.tapes.graph import Graph, Prelude, likeness, watch
-from tauflow.tapes.pulled_back import check_gradients
+from tauflow.tapes.graph import Graph
 from tauflow.tapes.tape import CannotRecordError
 
 from .cpu.binding import (
@@ -46,15 +41,14 @@ from .cpu.binding import (
     why_no_blas,
     written,
 )
-from .engine.needs import NUMBA, check_call
+from .engine.needs import NUMBA
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
 from .engine.run import run
-from .engine.settings import Settings, has_own_functions
 from .engine.workspace import empty
+from .recordings import Recorder, Recording, side_by_side
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
-_MOST_RECORDINGS = 128  # of a cell, for as many numbers of rows
 _FEW_STEPS = 8  # which take less time than to find a recording
 _MUCH_WORK = 1 << 25  # rows times parameters, from which on products are nearly all of a step
 
@@ -63,34 +57,23 @@ _HAVE_LOOPS = {
     *(CTRNNCell, ODELSTMCell, NeuronalLTCCell),
 }
 
-_recordings: WeakKeyDictionary[AbstractCell, dict[Any, "Recording"]] = WeakKeyDictionary()
-_objections: WeakKeyDictionary[AbstractCell, dict[Any, tuple[Settings, str | None]]] = (
-    WeakKeyDictionary()
-)
 
+class Tapes(NamedTuple):
+    """What the machine runs: the step, and the way back, if gradients were wanted."""
 
-class Recording(NamedTuple):
-    """The step of a cell for a number of rows.
-
-    Args:
-        settings: of the cell.
-        graph: of the step.
-        like: what it met was like.
-        prelude: how to make that without taking the step, if it can be told.
-        forward: the step.
-        back: the way back, if gradients were wanted.
-        widths: of the parts of what steps read.
-        flags: which of these parts are truth values.
-    """
-
-    settings: Settings
-    graph: Graph
-    like: tuple[Any, ...]
-    prelude: Prelude | None
     forward: tapes.Program
     back: tapes.Program | None
-    widths: tuple[int, ...]
-    flags: tuple[bool, ...]
+
+
+def _tapes(
+    graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor], wants: Sequence[bool] | None
+) -> Tapes:
+    back = None if wants is None else tapes.record_back(graph, given, met, wants)
+    return Tapes(tapes.record_forward(graph, given, met), back)
+
+
+RECORDER = Recorder(_tapes)
+"""The recordings of these loops."""
 
 
 class Form(NamedTuple):
@@ -112,36 +95,7 @@ def recorded_limits(call: KernelCall) -> str | None:
         reason = "a recorded step cannot be traced"
     if reason is not None:
         return reason
-    held = _objections.setdefault(call.cell, {})
-    leaves = (call.x, call.h, call.dt, *call.cell.parameters())
-    learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
-    key = _rows(call)[0], learns, call.observed is None
-    settings = Settings(call.cell)
-    if key not in held or held[key][0] != settings:
-        held.pop(key, None)
-        held[key] = settings, _objection(call)
-        if len(held) > _MOST_RECORDINGS:
-            held.pop(next(iter(held)), None)
-    return held[key][1]
-
-
-def _objection(call: KernelCall) -> str | None:
-    check_call(call)
-    try:
-        with _kept():
-            _prepare(call)
-    except CannotRecordError as error:
-        return f"its step cannot be recorded: {error}"
-    return None
-
-
-def _kept() -> torch.autograd.graph.saved_tensors_hooks:
-    """Let autograd keep what it needs itself, whatever hooks there are.
-
-    A checkpoint counts what it sees kept, and a step that is recorded now is not when it runs anew.
-    What is kept is a tensor of its own: a result that held itself would never be given back.
-    """
-    return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)
+    return RECORDER.objection(call, _rows(call)[0], _prepare)
 
 
 def is_worth_recording(call: KernelCall) -> bool:
@@ -192,61 +146,14 @@ def _rows(call: KernelCall) -> tuple[int, ...]:
 def _prepare(call: KernelCall) -> tuple[Form, list[Tensor]]:
     """Return the recordings of a call, and the inputs of a run."""
     split = split_step(call.cell, call.x, call.dt, call.observed)
-    B, T = call.dt.shape[:2]
-    floats = [part.to(torch.float32) for part in split.parts]
-    steps = torch.cat([call.x.new_empty(B, T, 0), *floats], dim=-1)
     by_rows: dict[int, Recording] = {}
     met: list[Tensor] = []
     dealt = _rows(call)
     for rows in sorted(set(dealt), reverse=True):
-        by_rows[rows], found = _recording(call, split, rows)
+        by_rows[rows], found = RECORDER.find(call, split, rows)
         met += found
-    return Form(by_rows, dealt), [steps, call.h, call.x.new_empty(B, T, 0), *met]
-
-
-def _recording(call: KernelCall, split: Split, rows: int) -> tuple[Recording, list[Tensor]]:
-    """Return the recording of a step, an earlier one if nothing has changed, and what it met."""
-    cell, learns = call.cell, torch.is_grad_enabled()
-    settings = Settings(cell)
-    shapes = tuple((part.shape[2], learns and part.requires_grad) for part in split.parts)
-    key = rows, shapes, learns and call.h.requires_grad, learns
-    held = _recordings.setdefault(cell, {})
-    known = held.get(key)
-    sure = known is not None and known.settings == settings and not has_own_functions(cell)
-    if known is not None and sure and known.prelude is not None:
-        met = known.prelude.run(cell, split.fixed)
-        if likeness(met) == known.like:
-            held.pop(key, None)
-            held[key] = known  # the last to be dropped
-            return known, met
-    given = [call.h[:rows].detach().clone()]
-    given += [part[:rows, 0].detach().clone() for part in split.parts]
-    with _kept():
-        graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
-    like = likeness(met)
-    if prelude is not None:  # as in every call to come
-        met = prelude.run(cell, split.fixed)
-    if known is not None and known.graph == graph and known.like == like:
-        held[key] = known = known._replace(settings=settings, prelude=prelude)
-        return known, met
-    wants = [True, *(wants for _, wants in shapes), *(learns and one.requires_grad for one in met)]
-    keeps = learns and (any(wants[1:]) or call.h.requires_grad)
-    if keeps:
-        with _kept():
-            check_gradients(split.advance, cell, graph, given, met)
-    held[key] = made = Recording(
-        settings,
-        graph,
-        like,
-        prelude,
-        tapes.record_forward(graph, given, met),
-        tapes.record_back(graph, given, met, wants) if keeps else None,
-        tuple(width for width, _ in shapes),
-        tuple(part.dtype is torch.bool for part in split.parts),
-    )
-    if len(held) > _MOST_RECORDINGS:
-        held.pop(next(iter(held)), None)
-    return made, met
+    no_gaps = call.x.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
+    return Form(by_rows, dealt), [side_by_side(call, split), call.h, no_gaps, *met]
 
 
 @cache
@@ -277,10 +184,8 @@ class RecordedProgram(Program):
         after, first = [], 0
         for rows, own in _dealt(form, met):
             recording = form.by_rows[rows]
-            split = step[0][first : first + rows].split(recording.widths, dim=1)
-            flagged = zip(split, recording.flags, strict=True)
-            parts = [part.bool() if flag else part for part, flag in flagged]
-            after.append(recording.graph.run([h[first : first + rows], *parts], own))
+            own_rows = slice(first, first + rows)
+            after.append(recording.step(h[own_rows], step[0][own_rows], own))
             first += rows
         return torch.cat(after)
 
@@ -367,7 +272,7 @@ def _assembled(
     programs = []
     for rows, own in _dealt(form, met):
         recording = form.by_rows[rows]
-        program = recording.back if back else recording.forward
+        program = recording.made.back if back else recording.made.forward
         assert program is not None
         programs.append((recording, program, own))
     ends = np.cumsum([0, *(program.size for _, program, _ in programs)])

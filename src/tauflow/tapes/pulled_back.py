@@ -37,11 +37,12 @@ def check_gradients(
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         state = torch.randn(given[0].shape, generator=generator, dtype=given[0].dtype)
+        state = state.to(given[0].device)
         leaves = [one.detach().clone() for one in (state, *given[1:])]
         inputs = [one.requires_grad_() for one in leaves if one.is_floating_point()]
         inputs += [p for p in module.parameters() if p.requires_grad and not p._backward_hooks]
         own, recorded = step(*leaves), graph.run(leaves, met)
-    pull = torch.randn(own.shape, generator=generator, dtype=own.dtype)
+    pull = torch.randn(own.shape, generator=generator, dtype=own.dtype).to(own.device)
     for one, other in zip(_grads(own, inputs, pull), _grads(recorded, inputs, pull), strict=True):
         bound = _CLOSE * float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) if one.numel() else 0.0
         if not torch.allclose(one, other, rtol=_CLOSE, atol=bound, equal_nan=True):
