@@ -5,65 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 from kernel_variants import RECORDED
+from sequences_of_cells import EVERY, assert_close, call_of, leaves, values_and_gradients
 from torch.nn.utils.parametrize import register_parametrization
 
 import tauflow
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import BackendError, ShapeError
-from tauflow.kernels import KernelCall, pick, recorded, recordings
+from tauflow.kernels import pick, recorded, recordings
 from tauflow.kernels.recorded import recorded_limits, run_recorded
 from tauflow.sequence import reference_loop
 from tauflow.solvers.gap import GapSolver
 from tauflow.tapes.graph import watch
 from tauflow.tapes.tape import CannotRecordError
 
-OTHERS = [
-    ("gnode", {"substeps": 3, "solver": "rk4", "gate_layers": 2}),
-    ("gru-ode", {"form": "minimal"}),
-    ("ct-gru", {"decay": "since-previous"}),
-    ("lem", {"substeps": 2}),
-    ("lrc", {"elastance": "symmetric", "solver": "hybrid", "substeps": 2}),
-    ("lmu", {"memory_to_memory": False}),
-    ("cornn", {"implicit_damping": True}),
-    ("lipschitz-rnn", {"solver": "midpoint", "append_dt": True}),
-    ("ode-rnn-rubanova", {"ode_layers": 2, "solver": "heun", "substeps": 2}),
-    ("cfc", {"backbone_layers": 2, "backbone_activation": "silu"}),
-    ("cfc", {"mode": "pure", "backbone_activation": "relu"}),
-    ("cfc-mmrnn", {"form": "state"}),
-    ("lstm", {"append_dt": True}),
-    ("ct-rnn", {"solver": "euler", "clip": 0.3}),
-]
 UNRECORDED = {"phased-lstm": "it computes in float64"}
-ALL = [(name, {}) for name in MODELS if name not in UNRECORDED] + OTHERS
-
-
-def call_of(name, rows, steps, options=None, *, masked=False, sizes=(5, 6)):
-    torch.manual_seed(3)
-    cell = tauflow.build(name, *sizes, **(options or {})).cell
-    x = torch.randn(rows, steps, sizes[0]).requires_grad_()
-    h = (0.3 * torch.randn(rows, cell.state_size)).requires_grad_()
-    dt = (torch.rand(rows, steps, 1) + 0.1).requires_grad_()
-    mask = torch.rand(rows, steps) < 0.7 if masked else None
-    seen = torch.rand(x.shape) < 0.6 if masked and cell.uses_observed else None
-    return KernelCall(cell, x, h, dt, mask, seen)
-
-
-def leaves(call):
-    return [call.x, call.h, call.dt, *call.cell.parameters()]
-
-
-def values_and_gradients(run, call):
-    results = run(call)
-    pulls = [torch.linspace(-1, 1, out.numel()).view_as(out) for out in results]
-    found = torch.autograd.grad(results, leaves(call), pulls, allow_unused=True)
-    none = [torch.zeros_like(leaf) for leaf in leaves(call)]
-    return [*results, *(z if g is None else g for g, z in zip(found, none, strict=True))]
-
-
-def assert_close(actual, expected):
-    for one, other in zip(actual, expected, strict=True):
-        unit = max([1.0, *other.detach().abs().flatten().tolist()])
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * unit)
+ALL = [row for row in EVERY if row[0] not in UNRECORDED]
 
 
 @pytest.mark.parametrize(("name", "options"), ALL, ids=str)

@@ -57,6 +57,7 @@ from .native import (
 )
 from .phased import phased_limits, run_phased
 from .recorded import is_worth_recording, recorded_limits, run_recorded
+from .replayed import is_worth_replaying, replayed_limits, run_replayed
 from .scales.programs import run_scales, scales_limits
 from .synapses.programs import ltc_limits, run_ltc, run_triton_ltc, triton_ltc_limits
 from .synapses.saturated import lrc_limits, run_lrc
@@ -118,9 +119,23 @@ _RECORDED = tuple(
     if cell not in (LTCCell, LRCCell, CTGRUCell)  # whose own loops are faster, whatever the size
 )
 
+_REPLAYED = tuple(
+    KernelSpec(
+        cell,
+        "graph",
+        replayed_limits,
+        run_replayed,
+        rtol=1e-5,
+        atol=1e-5,
+        device="cuda",
+        worth=is_worth_replaying,
+    )
+    for cell in dict.fromkeys(entry.cell for entry in MODELS.values())
+)
+
 KERNELS: tuple[KernelSpec, ...] = tuple(
     replace(row, why_not=unchanged(row.why_not), run=guarded(row.run, row.backend))
-    for row in (*_RECORDED, *_ITS_OWN)
+    for row in (*_RECORDED, *_ITS_OWN, *_REPLAYED)
 )
 """All rows; each looks at its calls before it serves them."""
 

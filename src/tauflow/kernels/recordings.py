@@ -103,9 +103,7 @@ class Recorder:
             _drop_first(held)
         return held[key][1]
 
-    def find(
-        self, call: KernelCall, split: Split, rows: int
-    ) -> tuple[Recording, list[Tensor]]:
+    def find(self, call: KernelCall, split: Split, rows: int) -> tuple[Recording, list[Tensor]]:
         """Return the recording of a step, an earlier one if nothing has changed, and what it met.
 
         Raises:

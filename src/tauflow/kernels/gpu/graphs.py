@@ -1,10 +1,11 @@
-"""Many small launches as one: steps of a loop, recorded as a CUDA graph and replayed.
+"""Many small launches as one: steps of a loop, recorded as CUDA graphs and replayed.
 
 A launch from Python takes several microseconds, which is longer than a small step takes on the
-device. A loop over time therefore runs in chunks of :data:`CHUNK` steps, on tensors of the
-recording's own: what a chunk reads is copied in and what it writes is copied out, a dozen launches
-in place of a hundred. Neither the number of steps nor the addresses of a call's tensors matter to
-a recording, so that it serves sequences of any length.
+device. A loop over time therefore runs in chunks of :data:`CHUNK` steps, and what is left over in
+chunks of half as many, a quarter, and so on, on tensors of the recording's own: what a chunk reads
+is copied in and what it writes is copied out, a dozen launches in place of a hundred. Neither the
+number of steps nor the addresses of a call's tensors matter to a recording, so that it serves
+sequences of any length.
 """
 
 from collections import OrderedDict
@@ -18,10 +19,10 @@ from tauflow.forks import Lock
 from tauflow.kernels.engine.workspace import on_release
 
 CHUNK = 16
-"""Steps of a recording."""
+"""Most steps of a chunk, a power of two."""
 
 _MOST_BYTES = 1 << 27  # of its tensors; above, a step takes the device longer than its launches
-_MOST_RECORDINGS = 8
+_MOST_RECORDINGS = 16
 
 Tensors = Any  # a NamedTuple of tensors, which need not be of one class for two loops
 
@@ -66,59 +67,76 @@ def run_loop(loop: Loop, *, record: bool) -> None:
         loop: what to run.
         record: whether recordings are allowed.
     """
-    chunks, steps = loop.steps // CHUNK, loop.steps
-    bounds = [(n * CHUNK, (n + 1) * CHUNK) for n in range(chunks)]
-    rest = (chunks * CHUNK, steps)
-    if loop.backwards:
-        bounds = [(steps - last, steps - first) for first, last in bounds]
-        rest = (0, steps - chunks * CHUNK)
-    recording = _recording(loop, *bounds[0]) if record and chunks else None
+    recording = _recording(loop) if record and loop.steps else None
     if recording is None:
-        loop.run(loop.fixed, loop.carried, loop.part(0, steps))
-        return
-    recording.replay(loop, bounds)
-    if rest[0] < rest[1]:
-        loop.run(loop.fixed, loop.carried, loop.part(*rest))
+        loop.run(loop.fixed, loop.carried, loop.part(0, loop.steps))
+    else:
+        recording.replay(loop)
+
+
+def _chunks(steps: int, *, backwards: bool) -> list[tuple[int, int]]:
+    """Return the first step of every chunk, and the one after its last, in the order of a loop."""
+    bounds, first, length = [], 0, CHUNK
+    while first < steps:
+        while length > steps - first:
+            length //= 2
+        bounds.append((first, first + length))
+        first += length
+    return [(steps - last, steps - first) for first, last in bounds] if backwards else bounds
 
 
 class _Recording:
-    """The body of a loop over :data:`CHUNK` steps."""
+    """The body of a loop over some steps, for every length of a chunk that has come."""
 
-    def __init__(self, loop: Loop, part: Tensors) -> None:
+    def __init__(self, loop: Loop) -> None:
         twins: dict[Hashable, Tensor] = {}
-        with torch.inference_mode(False):  # whose tensors serve no other mode
-            self.fixed, self.carried, self.part = (
-                type(group)(*(_twin(tensor, twins) for tensor in group))
-                for group in (loop.fixed, loop.carried, part)
-            )
-            self.launch = capture(lambda: loop.run(self.fixed, self.carried, self.part))
+        self.fixed, self.carried = _twins(loop.fixed, twins), _twins(loop.carried, twins)
+        self.chunks: dict[int, tuple[Tensors, Callable[[], None]]] = {}
         self.lock = Lock()
 
-    def replay(self, loop: Loop, bounds: Sequence[tuple[int, int]]) -> None:
-        """Run the parts of a loop between the bounds."""
+    def replay(self, loop: Loop) -> None:
+        """Run a loop."""
         with self.lock:  # until all is in the stream, where it stays in order
-            _copy(self.fixed, loop.fixed)
-            _copy(self.carried, loop.carried)
-            for first, last in bounds:
+            copy_all(self.fixed, loop.fixed)
+            copy_all(self.carried, loop.carried)
+            for first, last in _chunks(loop.steps, backwards=loop.backwards):
                 part = loop.part(first, last)
-                _copy(_fields(self.part, loop.reads), _fields(part, loop.reads))
-                self.launch()
-                _copy(_fields(part, loop.writes), _fields(self.part, loop.writes))
-            _copy(loop.carried, self.carried)
+                if last - first not in self.chunks:
+                    self.chunks[last - first] = self._record(loop, part)
+                own, launch = self.chunks[last - first]
+                copy_all(_fields(own, loop.reads), _fields(part, loop.reads))
+                launch()
+                copy_all(_fields(part, loop.writes), _fields(own, loop.writes))
+            copy_all(loop.carried, self.carried)
+
+    def _record(self, loop: Loop, part: Tensors) -> tuple[Tensors, Callable[[], None]]:
+        """Return tensors like those of a part, and what runs its steps on them.
+
+        What is carried stays what it was.
+        """
+        before = [tensor.clone() for tensor in self.carried]
+        pairs = zip((*loop.fixed, *loop.carried), (*self.fixed, *self.carried), strict=True)
+        own = _twins(part, {_memory(tensor): twin for tensor, twin in pairs})
+        copy_all(own, part)  # numbers that steps can take
+        with torch.inference_mode(False):  # whose tensors serve no other mode
+            launch = capture(lambda: loop.run(self.fixed, self.carried, own))
+        copy_all(self.carried, before)
+        return own, launch
 
 
 _recordings: OrderedDict[Hashable, _Recording | None] = OrderedDict()  # the latest last
 _lock = Lock()
 
 
-def _recording(loop: Loop, first: int, last: int) -> _Recording | None:
-    """Return a recording of a loop, if its shapes came before and it is small enough."""
+def _recording(loop: Loop) -> _Recording | None:
+    """Return the recording of a loop, if its shapes came before and it is small enough."""
     like = loop.carried[0]
     if not may_record(like):
         return None
-    part = loop.part(first, last)
+    part = loop.part(0, 1)
     tensors = [*loop.fixed, *loop.carried, *part]
-    if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > _MOST_BYTES:
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    if sum(sizes) + (CHUNK - 1) * sum(sizes[-len(part) :]) > _MOST_BYTES:
         return None
     shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
     memory = [_memory(tensor) for tensor in tensors]
@@ -130,7 +148,7 @@ def _recording(loop: Loop, first: int, last: int) -> _Recording | None:
         if key not in _recordings:
             found = _recordings[key] = None
         else:
-            found = _recordings[key] or _Recording(loop, part)
+            found = _recordings[key] or _Recording(loop)
             _recordings[key] = found
         _recordings.move_to_end(key)
         while len(_recordings) > _MOST_RECORDINGS:
@@ -172,12 +190,16 @@ def release() -> None:
 on_release(release)
 
 
-def _twin(tensor: Tensor, twins: dict[Hashable, Tensor]) -> Tensor:
-    """Return an empty tensor of the same shape; one for all that share memory."""
-    key = _memory(tensor)
-    if key not in twins:
-        twins[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return twins[key]
+def _twins(group: Tensors, twins: dict[Hashable, Tensor]) -> Tensors:
+    """Return empty tensors of the same shapes; one for all that share memory."""
+    found = []
+    with torch.inference_mode(False):  # whose tensors serve no other mode
+        for tensor in group:
+            key = _memory(tensor)
+            if key not in twins:
+                twins[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            found.append(twins[key])
+    return type(group)(*found)
 
 
 def _memory(tensor: Tensor) -> Hashable:
@@ -189,7 +211,7 @@ def _fields(part: Tensors, names: Sequence[str]) -> list[Tensor]:
     return [getattr(part, name) for name in names]
 
 
-def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    for target, source in zip(targets, sources, strict=True):
-        if target.numel():
-            target.copy_(source)
+def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors into others, all in one launch where torch can."""
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))
