@@ -1,4 +1,4 @@
-"""Time cells on a GPU by their recorded steps, replayed as CUDA graphs, and by torch's own steps."""
+"""Time cells on a GPU: their steps replayed as CUDA graphs, and launched by torch one by one."""
 
 import argparse
 import json

@@ -43,7 +43,7 @@ def leaves(call):
 
 def values_and_gradients(run, call):
     results = run(call)
-    pulls = [torch.linspace(-1, 1, out.numel()).view_as(out) for out in results]
+    pulls = [torch.linspace(-1, 1, out.numel()).to(out).view_as(out) for out in results]
     found = torch.autograd.grad(results, leaves(call), pulls, allow_unused=True)
     none = [torch.zeros_like(leaf) for leaf in leaves(call)]
     return [*results, *(z if g is None else g for g, z in zip(found, none, strict=True))]

@@ -5,15 +5,21 @@ again, so that what is copied in and out is tested, and what a recording depends
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from sequences_of_cells import EVERY, assert_close, call_of, values_and_gradients
+from sequences_of_cells import EVERY, assert_close, call_of, leaves, values_and_gradients
 
-from tauflow.kernels import KernelCall
+import tauflow
+from tauflow.cells.catalog import MODELS
+from tauflow.errors import BackendError
+from tauflow.kernels import KERNELS, KernelCall, pick
 from tauflow.kernels.gpu import graphs
 from tauflow.kernels.replayed import (
+    is_worth_replaying,
     recording_limits,
+    replayed_limits,
     run_replayed,
 )
 from tauflow.sequence import reference_loop
@@ -32,7 +38,8 @@ device = pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
 def recordings(request, monkeypatch):
     """Record chunks of four steps at most, and return what was recorded."""
     monkeypatch.setattr(graphs, "CHUNK", 4)
-    if request.node.callspec.params.get("device") != "cuda":
+    params = getattr(request.node, "callspec", None)
+    if params is None or params.params.get("device") != "cuda":
 
         def capture(run):
             run()
@@ -71,3 +78,171 @@ def test_it_is_the_step(name, options, masked, device, recordings):
         assert [len(one.chunks) for one in recordings.values()] == [3, 3]  # of 4, 2 and 1 steps
     with torch.no_grad():
         assert_close(run_replayed(call), expected[:2])
+
+
+def thrice(call):
+    """Return what a call gives, seen for the first time, recorded, and replayed."""
+    return [values_and_gradients(run_replayed, call) for _ in range(3)]
+
+
+@device
+@pytest.mark.parametrize("name", ["gnode", "gru-d", "ct-gru", "lem"])
+def test_in_double_precision(name, device):
+    call = call_of(name, 3, 6, masked=True)
+    call.cell.double()
+    tensors = {k: getattr(call, k).detach().double().requires_grad_() for k in ("x", "h", "dt")}
+    call = on(device, replace(call, **tensors))
+    expected = values_and_gradients(reference_loop, call)
+    for found in thrice(call):
+        for actual, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-11)
+
+
+@device
+@pytest.mark.parametrize("name", ["gnode", "gru", "lipschitz-rnn"])
+def test_autocast_is_followed(name, device):
+    """Products are rounded as in plain steps. Gradients of weights are summed in float32."""
+    call = on(device, call_of(name, 8, 6))
+    exact = values_and_gradients(reference_loop, call)
+    with torch.autocast(device, torch.bfloat16):
+        plain = values_and_gradients(reference_loop, call)
+        assert recording_limits(call) is None
+        replayed = thrice(call)
+    for found in replayed:
+        for actual, rounded, wanted in zip(found, plain, exact, strict=True):
+            assert actual.dtype is rounded.dtype
+            unit = max(1.0, wanted.abs().max().item())
+            error = (rounded - wanted).abs().max().item()
+            assert (actual - wanted).abs().max().item() <= 2 * error + 1e-5 * unit
+    assert (replayed[0][0] - exact[0]).abs().max() > 1e-4  # it was followed
+
+
+@device
+def test_what_autocast_casts_is_a_recording_of_its_own(device):
+    call = on(device, call_of("gnode", 3, 6))
+    expected = values_and_gradients(reference_loop, call)
+    for _ in range(2):
+        with torch.autocast(device, torch.bfloat16):
+            thrice(call)
+        for found in thrice(call):
+            assert_close(found, expected)
+
+
+@device
+def test_lengths_share_a_recording_and_batches_do_not(device, recordings):
+    call = on(device, call_of("gru-ode", 3, 6))
+    thrice(call)
+    longer = on(device, call_of("gru-ode", 3, 11))
+    longer = replace(longer, cell=call.cell)
+    assert_close(
+        values_and_gradients(run_replayed, longer), values_and_gradients(reference_loop, longer)
+    )
+    assert [sorted(one.chunks) for one in recordings.values()] == [[1, 2, 4], [1, 2, 4]]
+    values_and_gradients(
+        run_replayed, on(device, replace(call_of("gru-ode", 4, 6), cell=call.cell))
+    )
+    assert list(recordings.values())[2:] == [None, None]
+
+
+@device
+def test_new_parameters_and_settings_are_followed(device):
+    call = on(device, call_of("gnode", 2, 9))
+    before = thrice(call)[0][0]
+    with torch.no_grad():
+        for parameter in call.cell.parameters():
+            parameter.mul_(0.5)
+    assert_close(run_replayed(call), reference_loop(call))
+    assert not torch.allclose(run_replayed(call)[0], before)
+    call.cell.tau = 3.0
+    for _ in range(3):
+        assert_close(run_replayed(call), reference_loop(call))
+
+
+@pytest.mark.parametrize("frozen", ["x", "parameters", "all"])
+def test_only_what_learns_gets_gradients(frozen):
+    call = call_of("ct-gru", 3, 8)
+    if frozen != "parameters":
+        call = replace(call, x=call.x.detach(), dt=call.dt.detach())
+    if frozen != "x":
+        call.cell.requires_grad_(False)
+    wanted = [leaf for leaf in leaves(call) if leaf.requires_grad] or [call.h]
+    for _ in range(3):
+        results = [run(call)[0].square().sum() for run in (run_replayed, reference_loop)]
+        found, expected = (torch.autograd.grad(result, wanted) for result in results)
+        assert_close(found, expected)
+
+
+def test_a_number_that_a_function_of_ones_own_reads_may_change():
+    at = SimpleNamespace(slope=1.0)
+    call = call_of("gnode", 3, 9, {"activation": lambda z: torch.tanh(at.slope * z)})
+    for at.slope in (1.0, 4.0, 1.0):
+        for _ in range(3):
+            assert_close(run_replayed(call), reference_loop(call))
+
+
+def test_gradients_of_gradients():
+    call = call_of("gnode", 2, 5)
+
+    def curvature(run):
+        (first,) = torch.autograd.grad(run(call)[0].square().sum(), call.x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), call.h)
+
+    for _ in range(2):
+        assert_close(curvature(run_replayed), curvature(reference_loop))
+
+
+def test_what_no_graph_can_hold_is_left_to_plain_steps():
+    call = call_of("cfc", 2, 9, {"backbone_dropout": 0.5, "dropout_first": True})
+    assert "draws numbers" in recording_limits(call)
+    call.cell.eval()
+    assert recording_limits(call) is None
+    call = call_of("gnode", 2, 9, {"activation": lambda z: z[z.abs() < 1e9].view_as(z)})
+    assert "depends on numbers" in recording_limits(call)
+    with pytest.raises(BackendError, match=r"cannot be recorded.*backend='reference'"):
+        run_replayed(call)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA cannot record")
+def test_what_cannot_be_captured_is_launched_step_by_step(monkeypatch):
+    call = call_of("gnode", 2, 9)
+    expected = values_and_gradients(reference_loop, call)
+    tried = []
+
+    def capture(run):
+        run()
+        tried.append(run)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "capture", capture)
+    values_and_gradients(run_replayed, call)
+    with pytest.warns(UserWarning, match=r"one by one: operation not permitted"):
+        assert_close(values_and_gradients(run_replayed, call), expected)
+    assert_close(values_and_gradients(run_replayed, call), expected)
+    assert len(tried) == 2  # once each way
+
+
+def test_it_is_for_gpus():
+    call = call_of("gnode", 2, 9)
+    assert "NVIDIA GPUs" in replayed_limits(call)
+    with pytest.raises(BackendError, match="NVIDIA GPUs"):
+        tauflow.build("gnode", 3, 4, backend="graph")(torch.zeros(1, 9, 3))
+    assert pick(call, "auto").backend == "numba"
+
+
+def test_every_cell_has_a_row_behind_those_of_its_own_kernels():
+    for cell in {entry.cell for entry in MODELS.values()}:
+        rows = [row.backend for row in KERNELS if row.cell is cell]
+        assert rows.count("graph") == 1
+        assert rows[-1] == "graph"
+
+
+def test_where_it_is_worth_it():
+    assert is_worth_replaying(call_of("gnode", 2, 4))
+    assert not is_worth_replaying(call_of("gnode", 2, 3))  # too few steps
+    wide = call_of("gnode", 2200, 4, {"units": 1000, "layers": 3})
+    assert not is_worth_replaying(wide)  # products take longer than their launches
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not is_worth_replaying(call_of("gnode", 2, 4))
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -5,9 +5,10 @@ device. A loop over time therefore runs in chunks of :data:`CHUNK` steps, and wh
 chunks of half as many, a quarter, and so on, on tensors of the recording's own: what a chunk reads
 is copied in and what it writes is copied out, a dozen launches in place of a hundred. Neither the
 number of steps nor the addresses of a call's tensors matter to a recording, so that it serves
-sequences of any length.
+sequences of any length. Steps that CUDA cannot record are launched one by one, after a warning.
 """
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
@@ -68,10 +69,8 @@ def run_loop(loop: Loop, *, record: bool) -> None:
         record: whether recordings are allowed.
     """
     recording = _recording(loop) if record and loop.steps else None
-    if recording is None:
+    if recording is None or not recording.replay(loop):
         loop.run(loop.fixed, loop.carried, loop.part(0, loop.steps))
-    else:
-        recording.replay(loop)
 
 
 def _chunks(steps: int, *, backwards: bool) -> list[tuple[int, int]]:
@@ -85,6 +84,10 @@ def _chunks(steps: int, *, backwards: bool) -> list[tuple[int, int]]:
     return [(steps - last, steps - first) for first, last in bounds] if backwards else bounds
 
 
+class _RefusedError(Exception):
+    """A body of a loop cannot be recorded."""
+
+
 class _Recording:
     """The body of a loop over some steps, for every length of a chunk that has come."""
 
@@ -92,22 +95,36 @@ class _Recording:
         twins: dict[Hashable, Tensor] = {}
         self.fixed, self.carried = _twins(loop.fixed, twins), _twins(loop.carried, twins)
         self.chunks: dict[int, tuple[Tensors, Callable[[], None]]] = {}
+        self.refused = False
         self.lock = Lock()
 
-    def replay(self, loop: Loop) -> None:
-        """Run a loop."""
+    def replay(self, loop: Loop) -> bool:
+        """Run a loop; return false, and leave what it carries, if it cannot be recorded."""
         with self.lock:  # until all is in the stream, where it stays in order
-            copy_all(self.fixed, loop.fixed)
-            copy_all(self.carried, loop.carried)
-            for first, last in _chunks(loop.steps, backwards=loop.backwards):
-                part = loop.part(first, last)
-                if last - first not in self.chunks:
-                    self.chunks[last - first] = self._record(loop, part)
-                own, launch = self.chunks[last - first]
-                copy_all(_fields(own, loop.reads), _fields(part, loop.reads))
-                launch()
-                copy_all(_fields(part, loop.writes), _fields(own, loop.writes))
-            copy_all(loop.carried, self.carried)
+            try:
+                if not self.refused:
+                    self._replay(loop)
+            except _RefusedError as error:
+                self.refused = True
+                self.chunks.clear()
+                warnings.warn(
+                    f"CUDA cannot record these steps, which are launched one by one: {error}",
+                    stacklevel=2,
+                )
+        return not self.refused
+
+    def _replay(self, loop: Loop) -> None:
+        copy_all(self.fixed, loop.fixed)
+        copy_all(self.carried, loop.carried)
+        for first, last in _chunks(loop.steps, backwards=loop.backwards):
+            part = loop.part(first, last)
+            if last - first not in self.chunks:
+                self.chunks[last - first] = self._record(loop, part)
+            own, launch = self.chunks[last - first]
+            copy_all(_fields(own, loop.reads), _fields(part, loop.reads))
+            launch()
+            copy_all(_fields(part, loop.writes), _fields(own, loop.writes))
+        copy_all(loop.carried, self.carried)
 
     def _record(self, loop: Loop, part: Tensors) -> tuple[Tensors, Callable[[], None]]:
         """Return tensors like those of a part, and what runs its steps on them.
@@ -118,8 +135,11 @@ class _Recording:
         pairs = zip((*loop.fixed, *loop.carried), (*self.fixed, *self.carried), strict=True)
         own = _twins(part, {_memory(tensor): twin for tensor, twin in pairs})
         copy_all(own, part)  # numbers that steps can take
-        with torch.inference_mode(False):  # whose tensors serve no other mode
-            launch = capture(lambda: loop.run(self.fixed, self.carried, own))
+        try:
+            with torch.inference_mode(False):  # whose tensors serve no other mode
+                launch = capture(lambda: loop.run(self.fixed, self.carried, own))
+        except RuntimeError as error:  # which comes again if the steps are to blame
+            raise _RefusedError(error) from error
         copy_all(self.carried, before)
         return own, launch
 
