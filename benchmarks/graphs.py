@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace) -> None:
         found[name] = measure(name, arguments.rounds)
         print(name, {kind: f"{ms:.2f} ms" for kind, ms in found[name].items()}, flush=True)
         if arguments.out is not None:
-            all_ = {"sizes": [B, T, D, N], "ms": found, **machine(), **versions()}
+            sizes, gpu = {"B": B, "T": T, "I": D, "N": N}, torch.cuda.get_device_name()
+            all_ = {"sizes": sizes, "ms": found, "gpu": gpu, **machine(), **versions()}
             arguments.out.write_text(json.dumps(all_, indent=1), encoding="utf-8")
 
 

@@ -43,7 +43,7 @@ def doctor() -> None:
         for extra, names in _EXTRAS.items()
     ]
     print_table(("extra", "brings"), extras, whole=(0,))
-    print_table(("kernel", "backend", "in the way"), _kernels(), whole=(0, 1))
+    print_table(("backend", "cells", "in the way"), _kernels(), whole=(0,))
     say(_self_test())
 
 
@@ -55,19 +55,21 @@ def _version(name: str) -> str:
 
 
 def _kernels() -> list[tuple[str, str, str]]:
-    """Return every kernel with what hinders it, for a plain call on its own device."""
+    """Return the cells of every backend by what hinders it, for plain calls on its own device."""
     from tauflow.kernels import KERNELS, KernelCall
     from tauflow.kernels.engine.needs import INTERPRETED
 
-    rows, on_gpu = [], torch.cuda.is_available()
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    on_gpu = torch.cuda.is_available()
     for row in KERNELS:
         device = "cuda" if row.device == "cuda" and on_gpu and not INTERPRETED else "cpu"
         cell = row.cell(2, 4).to(device)
         x, dt = torch.zeros(1, 2, 2, device=device), torch.ones(1, 2, 1, device=device)
         call = KernelCall(cell, x, x.new_zeros(1, cell.state_size), dt)
         reason = "no CUDA device" if row.device == "cuda" and not on_gpu else None
-        rows.append((row.cell.__name__, row.backend, reason or row.why_not(call) or "nothing"))
-    return list(dict.fromkeys(rows))  # a cell may have several kernels of a backend
+        key = row.backend, reason or row.why_not(call) or "nothing"
+        found.setdefault(key, {})[row.cell.__name__] = None
+    return [(backend, ", ".join(cells), reason) for (backend, reason), cells in found.items()]
 
 
 def _self_test() -> str:
