@@ -5,6 +5,7 @@ again, so that what is copied in and out is tested, and what a recording depends
 """
 
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -246,3 +247,31 @@ def test_where_it_is_worth_it():
         assert not is_worth_replaying(call_of("gnode", 2, 4))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_hooks_on_what_autograd_saves_do_not_see_steps():
+    """Those of a caller may copy to another device, which no graph could hold."""
+    call, seen = call_of("gnode", 2, 9), []
+
+    def pack(tensor):
+        seen.append(tensor)
+        return tensor
+
+    for _ in range(3):
+        seen.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = run_replayed(call)[0].sum()
+            forwards = len(seen)
+            torch.autograd.grad(loss, call.x)
+        assert 0 < forwards == len(seen)
+
+
+def test_steps_are_taken_anew_in_checkpoints(monkeypatch):
+    model, x = tauflow.build("gnode", 3, 4, checkpoint_every=4), torch.randn(2, 9, 3)
+    (wanted,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
+    row = next(r for r in KERNELS if (r.cell, r.backend) == (type(model.cell), "graph"))
+    monkeypatch.setattr(import_module("tauflow.sequence.unroll"), "pick", lambda *_: row)
+    for _ in range(3):
+        (found,) = torch.autograd.grad(model(x)[0].square().sum(), model.cell.W_h)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert any(graphs._recordings.values())

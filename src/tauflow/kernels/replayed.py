@@ -21,10 +21,10 @@ from tauflow.tapes.tape import CannotRecordError
 
 from .engine.needs import STORED, TORCH
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
-from .engine.run import run
+from .engine.run import on_device, run
 from .gpu.graphs import run_loop
 from .gpu.plan import precision_of
-from .recordings import Recorder, Recording, mixed_dtype, side_by_side, unmixed
+from .recordings import Recorder, Recording, kept, mixed_dtype, side_by_side, unmixed
 
 _FEW_STEPS = 4  # which take less time than to find a recording
 _MUCH_WORK = 1 << 31  # rows times parameters, from which on a product takes longer than its launch
@@ -96,17 +96,24 @@ def _looked_at(
     graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor], wants: Sequence[bool] | None
 ) -> _Same:
     """Refuse a step that no CUDA graph can hold."""
+    state, *parts = given
+    for part in parts:
+        wider = torch.promote_types(part.dtype, state.dtype) is not state.dtype
+        if wider or not (part.is_floating_point() or part.dtype is torch.bool):
+            raise CannotRecordError(f"it reads {part.dtype}, and keeps states in {state.dtype}")
     for node in graph.nodes:
+        if node.function.overloadpacket is torch.ops.aten.as_strided:
+            raise CannotRecordError("it goes by the strides of a tensor")
         tags = node.function.tags
         if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
             raise CannotRecordError(f"what {node.function} returns depends on numbers")
-    if any(tensor.device != given[0].device for tensor in met):
+    if any(tensor.device != state.device for tensor in met):
         raise CannotRecordError("it reads numbers that lie on another device")
     with torch.no_grad():
         after = graph.run(given, met)
-    if after.shape != given[0].shape or after.dtype is not given[0].dtype:
+    if after.shape != state.shape or after.dtype is not state.dtype:
         raise CannotRecordError(
-            f"it makes of a state {tuple(given[0].shape)} of {given[0].dtype} one "
+            f"it makes of a state {tuple(state.shape)} of {state.dtype} one "
             f"{tuple(after.shape)} of {after.dtype}"
         )
     return _Same()
@@ -234,7 +241,7 @@ class _Backward:
                 leaves.append(read)
             for leaf in leaves:
                 leaf.requires_grad_()
-            with torch.enable_grad():
+            with torch.enable_grad(), kept():
                 after = self.recording.step(leaves[0], read, met)
                 if len(part.mask):
                     after = torch.where(part.mask[t], after, leaves[0])
@@ -284,7 +291,7 @@ class ReplayedProgram(Program):
         states[0] = h
         nothing = h.new_empty(0)
         part = _Part(_first(read), _marks(mask, h), nothing, states[1:], nothing, nothing)
-        with unmixed(h):
+        with unmixed(h), on_device(h):
             run_loop(_Forward(form.recording, h, part, met), record=True)
         out.y.copy_(states[1:].transpose(0, 1))
         out.last.copy_(states[-1])
@@ -305,7 +312,7 @@ class ReplayedProgram(Program):
         to_y = nothing if pulls.y is None else _first(pulls.y)
         part = _Part(steps, _marks(mask, h), tape[0][:-1], nothing, to_y, to_read)
         to_h = torch.zeros_like(h) if pulls.last is None else pulls.last.clone()
-        with unmixed(h):
+        with unmixed(h), on_device(h):
             loop = _Backward(form.recording, to_h, part, met, wants[-len(met) :] if met else ())
             run_loop(loop, record=True)
         totals = dict(zip(loop.wanted, loop.carried[1:], strict=True))

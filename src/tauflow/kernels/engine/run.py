@@ -151,7 +151,7 @@ def sequence(
     runs = OPERATORS[program]
     decoded = runs.decode(form.split())
     out = runs.allocate(decoded, inputs, wants)
-    with _on_device(inputs[X]):
+    with on_device(inputs[X]):
         runs.forward(decoded, mask, inputs, out, wants)
     return [out.y, out.last, *(out.tape if wants else ())]
 
@@ -205,7 +205,7 @@ def sequence_backward(
     runs = OPERATORS[program]
     if sizes_of(inputs) != list(sizes):
         raise ShapeError(f"backward: {_WHAT} has another shape now. {_ADVICE}")
-    with _on_device(inputs[X]):
+    with on_device(inputs[X]):
         found = runs.backward(runs.decode(form.split()), mask, inputs, tape, Pulls(*pulls), wants)
     taken: set[int] = set()  # memory of what is returned, which no two may share
     return [
@@ -282,7 +282,7 @@ def _pull_back(ctx: Any, incoming: Sequence[Tensor | None]) -> tuple[Any, ...]:
 sequence.register_autograd(_pull_back, setup_context=_keep)
 
 
-def _on_device(tensor: Tensor) -> AbstractContextManager[object]:
+def on_device(tensor: Tensor) -> AbstractContextManager[object]:
     """Make a tensor's device the one that kernels are launched on."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
