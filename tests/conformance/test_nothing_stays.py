@@ -66,7 +66,7 @@ def test_of_a_step_that_is_watched_in_every_call(name, monkeypatch):
     watch = recordings.watch
     calls = 0
 
-    def forgetful(*given: object) -> Watched:
+    def forgetful(*given: object, retold: bool) -> Watched:
         nonlocal calls
         calls += 1
         return watch(*given)._replace(prelude=None)

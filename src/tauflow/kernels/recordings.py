@@ -95,7 +95,8 @@ class Recorder:
         held = self._objections.setdefault(call.cell, {})
         leaves = (call.x, call.h, call.dt, *call.cell.parameters())
         learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
-        key = rows, learns, call.observed is None, mixed_dtype(call.x)
+        tensors = tuple((one.dtype, one.device) for one in (call.x, call.h, call.dt))
+        key = rows, learns, call.observed is None, mixed_dtype(call.x), tensors
         settings = Settings(call.cell)
         if key not in held or held[key][0] != settings:
             held.pop(key, None)
@@ -114,10 +115,11 @@ class Recorder:
         shapes = tuple(
             (part.shape[2], part.dtype, learns and part.requires_grad) for part in split.parts
         )
-        key = rows, shapes, learns and call.h.requires_grad, learns, mixed_dtype(call.x)
+        like_state = call.h.dtype, call.h.device, learns and call.h.requires_grad
+        key = rows, shapes, like_state, learns, mixed_dtype(call.x)
         held = self.recordings.setdefault(cell, {})
-        known = held.get(key)
-        sure = known is not None and known.settings == settings and not has_own_functions(cell)
+        known, unsure = held.get(key), has_own_functions(cell)
+        sure = known is not None and known.settings == settings and not unsure
         if known is not None and sure and known.prelude is not None:
             with unmixed(call.x):
                 met = known.prelude.run(cell, split.fixed)
@@ -128,7 +130,7 @@ class Recorder:
         given = [call.h[:rows].detach().clone()]
         given += [part[:rows, 0].detach().clone() for part in split.parts]
         with kept(), _uncached(call.x):
-            graph, met, prelude = watch(split.advance, cell, split.fixed, *given)
+            graph, met, prelude = watch(split.advance, cell, split.fixed, *given, retold=not unsure)
         like = likeness(met)
         if prelude is not None:  # as in every call to come
             with unmixed(call.x):
@@ -140,14 +142,30 @@ class Recorder:
         wants += [learns and one.requires_grad for one in met]
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
         if keeps:
-            with kept():
-                check_gradients(split.advance, cell, graph, given, met)
+            _check(call, split, graph, given, met)
         with unmixed(call.x):
             made = self.make(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         held[key] = found = Recording(settings, graph, like, prelude, made, widths, dtypes)
         _drop_first(held)
         return found, met
+
+
+def _check(
+    call: KernelCall, split: Split, graph: Graph, given: Sequence[Tensor], met: Sequence[Tensor]
+) -> None:
+    """Refuse a step whose gradients are not those of its operations."""
+
+    def own(*given: Tensor) -> Tensor:
+        with _uncached(call.x):
+            return split.advance(*given)
+
+    def recorded(*given: Tensor) -> Tensor:
+        with unmixed(call.x):
+            return graph.run(given, met)
+
+    with kept():
+        check_gradients(own, recorded, call.cell, given)
 
 
 def side_by_side(call: KernelCall, split: Split) -> Tensor:

@@ -30,13 +30,21 @@ _FEW_STEPS = 4  # which take less time than to find a recording
 _MUCH_WORK = 1 << 31  # rows times parameters, from which on a product takes longer than its launch
 
 _DTYPES = (torch.float32, torch.float64)  # of states
+_KNOWN = {
+    *("mm", "addmm", "bmm", "baddbmm", "sum", "mean", "cumsum", "_softmax", "_log_softmax"),
+    *("cat", "stack", "constant_pad_nd", "clone", "_to_copy", "native_layer_norm"),
+    *("alias", "view", "_unsafe_view", "t", "transpose", "permute", "expand", "unsqueeze"),
+    *("squeeze", "slice", "select", "split", "split_with_sizes", "unbind"),
+}
+"""Operations of torch that wait for nothing, beside those on single numbers."""
+
 _NEEDS = TORCH._replace(backend="graph", follows_autocast=True)
 _NEEDS_MIXED = _NEEDS._replace(dtypes=(*STORED, torch.float64))
 
 
 def replayed_limits(call: KernelCall) -> str | None:
     """Return why the recorded step of a cell cannot serve a call."""
-    if call.h.device.type != "cuda":
+    if call.h.device.type != "cuda" or torch.version.hip is not None:
         return "the graph kernels run on NVIDIA GPUs"
     return recording_limits(call)
 
@@ -102,11 +110,13 @@ def _looked_at(
         if wider or not (part.is_floating_point() or part.dtype is torch.bool):
             raise CannotRecordError(f"it reads {part.dtype}, and keeps states in {state.dtype}")
     for node in graph.nodes:
-        if node.function.overloadpacket is torch.ops.aten.as_strided:
-            raise CannotRecordError("it goes by the strides of a tensor")
-        tags = node.function.tags
-        if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
-            raise CannotRecordError(f"what {node.function} returns depends on numbers")
+        function = node.function
+        pointwise = torch.Tag.pointwise in function.tags
+        if not pointwise and function.overloadpacket.__name__ not in _KNOWN:
+            raise CannotRecordError(f"nobody has seen a CUDA graph hold {function}")
+        elsewhere = dict(node.kwargs).get("device")
+        if elsewhere is not None and torch.device(elsewhere).type != state.device.type:
+            raise CannotRecordError(f"{function} waits for the device")
     if any(tensor.device != state.device for tensor in met):
         raise CannotRecordError("it reads numbers that lie on another device")
     with torch.no_grad():
@@ -172,7 +182,7 @@ class _Forward:
 
     def __init__(self, recording: Recording, h: Tensor, part: _Part, met: Sequence[Tensor]) -> None:
         self.recording, self.whole, self.steps = recording, part, len(part.read)
-        self.key: tuple[Hashable, ...] = ("forward", recording.made, precision_of(h.dtype))
+        self.key: tuple[Hashable, ...] = ("forward", recording.made, *_rounding(h.dtype))
         self.fixed, self.carried = Tensors(*met), Tensors(h.clone())
 
     def part(self, first: int, last: int) -> _Part:
@@ -217,8 +227,8 @@ class _Backward:
         self.recording, self.whole, self.steps = recording, part, len(part.read)
         self.wanted = tuple(number for number, want in enumerate(wants) if want)
         self.key: tuple[Hashable, ...] = (
-            *("backward", recording.made, precision_of(to_h.dtype)),
-            self.wanted,
+            *("backward", recording.made, self.wanted),
+            *_rounding(to_h.dtype),
         )
         self.fixed = Tensors(*met)
         totals = (torch.zeros_like(met[number], dtype=to_h.dtype) for number in self.wanted)
@@ -318,6 +328,16 @@ class ReplayedProgram(Program):
         totals = dict(zip(loop.wanted, loop.carried[1:], strict=True))
         of_met = [totals[i].to(one.dtype) if i in totals else None for i, one in enumerate(met)]
         return [to_read.transpose(0, 1) if wants[X] else None, loop.carried[0], None, *of_met]
+
+
+def _rounding(dtype: torch.dtype) -> tuple[Hashable, ...]:
+    """Return how products are rounded now."""
+    matmul = torch.backends.cuda.matmul
+    return (
+        precision_of(dtype),
+        matmul.allow_bf16_reduced_precision_reduction,
+        matmul.allow_fp16_reduced_precision_reduction,
+    )
 
 
 def _first(values: Tensor) -> Tensor:

@@ -44,11 +44,13 @@ class Graph(NamedTuple):
         nodes: in order.
         met: slots of parameters, and of all that was made of them alone.
         result: slot of the next state.
+        way_back: of the step itself, see :func:`way_back`.
     """
 
     nodes: tuple[Node, ...]
     met: tuple[Slot, ...]
     result: Slot
+    way_back: tuple[tuple[Any, ...], ...] = ()
 
     def run(self, given: Sequence[Tensor], met: Sequence[Tensor]) -> Tensor:
         """Take the step with other tensors of the same shapes."""
@@ -151,7 +153,7 @@ class _Watcher(TorchDispatchMode):
             raise CannotRecordError(f"{function} draws numbers")
         out = function(*args, **kwargs)
         if function.overloadpacket is aten.detach:
-            return out  # autograd's own
+            return out  # autograd's own, or the step's, which its way back tells
         tensors = tensors_in([*args, *kwargs.values()])
         known = any(tensor.untyped_storage()._cdata in self._storages for tensor in tensors)
         made = tensors_in([out])
@@ -285,7 +287,11 @@ class Watched(NamedTuple):
 
 
 def watch(
-    step: Callable[..., Tensor], module: nn.Module, fixed: Sequence[Tensor], *given: Tensor
+    step: Callable[..., Tensor],
+    module: nn.Module,
+    fixed: Sequence[Tensor],
+    *given: Tensor,
+    retold: bool = True,
 ) -> Watched:
     """Take a step, and return what it did.
 
@@ -294,6 +300,7 @@ def watch(
         module: whose parameters it reads.
         fixed: what it reads, too, and what is made anew for each call.
         *given: the state first; none shares memory with another, or with parameters.
+        retold: whether a prelude is wanted.
 
     Raises:
         CannotRecordError: what it does cannot be listed.
@@ -312,10 +319,29 @@ def watch(
     result = watcher.slot(after)
     slots = tuple(slot for slot, _ in watcher.met.values())
     met = [tensor for _, tensor in watcher.met.values()]
-    prelude = watcher.others.prelude(met) if _may_be_retold(module, own) else None
+    may_be = retold and _may_be_retold(module, own)
+    prelude = watcher.others.prelude(met) if may_be else None
     if prelude is not None and not _same(prelude.run(module, fixed), met):
         prelude = None
-    return Watched(Graph(tuple(watcher.nodes), slots, result), met, prelude)
+    graph = Graph(tuple(watcher.nodes), slots, result, way_back(after))
+    return Watched(graph, met, prelude)
+
+
+def way_back(tensor: Tensor) -> tuple[tuple[Any, ...], ...]:
+    """Return how autograd would go back from a tensor: names of functions, and which follow."""
+    found = [tensor.grad_fn]
+    numbers = {None: -1, tensor.grad_fn: 0}
+    told = []
+    for function in found:  # which grows
+        if function is None:
+            continue
+        following = [after for after, _ in function.next_functions]
+        for after in following:
+            if after not in numbers:
+                numbers[after] = len(found)
+                found.append(after)
+        told.append((function.name(), *(numbers[after] for after in following)))
+    return tuple(told)
 
 
 def _may_be_retold(module: nn.Module, own: Sequence[tuple[str, Tensor]]) -> bool:

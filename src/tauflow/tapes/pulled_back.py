@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .graph import Graph
 from .tape import CannotRecordError
 
 _CLOSE = 1e-4
@@ -17,35 +16,37 @@ _CLOSE = 1e-4
 
 def check_gradients(
     step: Callable[..., Tensor],
+    recorded: Callable[..., Tensor],
     module: nn.Module,
-    graph: Graph,
     given: Sequence[Tensor],
-    met: Sequence[Tensor],
 ) -> None:
-    """Pull something back through both, and see that it comes to the same.
+    """Pull something back through a step and its recording, and see that it comes to the same.
 
     Args:
         step: returns the next state.
-        module: whose parameters it reads. Those with hooks are left out, which would be called.
-        graph: what it did.
-        given: what it is called with, the state first.
-        met: what the graph met, with the graphs of that.
+        recorded: does what it did.
+        module: whose parameters they read. Those with hooks are left out, which would be called.
+        given: what they are called with, the state first.
 
     Raises:
         CannotRecordError: it does not.
     """
     generator = torch.Generator().manual_seed(0)
+
+    def random(like: Tensor) -> Tensor:
+        drawn = torch.randn(like.shape, generator=generator, dtype=like.dtype, device="cpu")
+        return drawn.to(like.device)
+
     with torch.enable_grad():
-        state = torch.randn(given[0].shape, generator=generator, dtype=given[0].dtype)
-        state = state.to(given[0].device)
-        leaves = [one.detach().clone() for one in (state, *given[1:])]
+        leaves = [one.detach().clone() for one in (random(given[0]), *given[1:])]
         inputs = [one.requires_grad_() for one in leaves if one.is_floating_point()]
         inputs += [p for p in module.parameters() if p.requires_grad and not p._backward_hooks]
-        own, recorded = step(*leaves), graph.run(leaves, met)
-    pull = torch.randn(own.shape, generator=generator, dtype=own.dtype).to(own.device)
-    for one, other in zip(_grads(own, inputs, pull), _grads(recorded, inputs, pull), strict=True):
+        own, other = step(*leaves), recorded(*leaves)
+    pull = random(own)
+    pairs = zip(_grads(own, inputs, pull), _grads(other, inputs, pull), strict=True)
+    for one, found in pairs:
         bound = _CLOSE * float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) if one.numel() else 0.0
-        if not torch.allclose(one, other, rtol=_CLOSE, atol=bound, equal_nan=True):
+        if not torch.allclose(one, found, rtol=_CLOSE, atol=bound, equal_nan=True):
             raise CannotRecordError(
                 "a function in it has a gradient that is not that of its operations, such as an "
                 "autograd.Function, or a part that is detached"

@@ -90,7 +90,8 @@ class Forward:
     reads: Sequence[str] = ("first", "dt", "mask", "gates")
 
     def __init__(self, core: Core, h: Tensor, results: Results, keep: bool) -> None:
-        self.core, self.steps, self.key = core, len(core.tape.first), ("forward", *key_of(core))
+        self.core, self.steps = core, len(core.tape.first)
+        self.key = ("forward", keep, *key_of(core))
         layers = ("deep", "slopes", "heads") if core.form.layers else ()
         self.writes: Sequence[str] = (
             ("out", "first", *layers, "gates", "cells") if keep else ("out",)

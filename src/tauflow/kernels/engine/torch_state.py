@@ -74,6 +74,17 @@ def is_vectorised(tensor: Tensor) -> bool:
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
+def forget_workspaces() -> None:
+    """Let the next products on a GPU take new workspaces, and no stream keep its last one.
+
+    A product that is recorded goes on writing to the workspace of its stream, which must therefore
+    lie among the memory of the recording, and serve nobody else.
+    """
+    forget: Callable[[], None] | None = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if forget is not None:  # not in builds for CPUs
+        forget()
+
+
 def graph_is_kept() -> bool:
     """Whether the running backward pass may be followed by another one through the same graph."""
     kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)

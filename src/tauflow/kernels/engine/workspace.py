@@ -100,9 +100,9 @@ def release_memory() -> None:
     """Give back the memory that kernels keep for their next call.
 
     On the CPU that is up to three times what a training step needs for its backward pass, and at
-    most :data:`KEPT_BYTES` more than what is in use; on a GPU the tensors of up to sixteen recorded
-    loops. Worth a call when training is over and the process goes on. Tensors that are still in
-    use, and so the backward passes to come, are not touched.
+    most :data:`KEPT_BYTES` more than what is in use; on a GPU the tensors of recorded
+    loops, 1 GB. Worth a call when training is over and the process goes on. Tensors that are still
+    in use, and so the backward passes to come, are not touched.
     """
     for give_back in _givers:
         give_back()

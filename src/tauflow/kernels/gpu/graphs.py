@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 
 from tauflow.forks import Lock
+from tauflow.kernels.engine.torch_state import forget_workspaces
 from tauflow.kernels.engine.workspace import on_release
 
 CHUNK = 16
 """Most steps of a chunk, a power of two."""
 
-_MOST_BYTES = 1 << 27  # of its tensors; above, a step takes the device longer than its launches
-_MOST_RECORDINGS = 16
+_MOST_BYTES = 1 << 28  # of its tensors; above, a step takes the device longer than its launches
+_MOST_RECORDINGS = 64
+_MOST_BYTES_IN_ALL = 1 << 30
+_MOST_KEYS = 1024  # of loops that have come, whether they were recorded or not
 
 Tensors = Any  # a NamedTuple of tensors, which need not be of one class for two loops
 
@@ -89,62 +92,71 @@ class _RefusedError(Exception):
 
 
 class _Recording:
-    """The body of a loop over some steps, for every length of a chunk that has come."""
+    """The body of a loop over some steps, for every length of a chunk that has come.
 
-    def __init__(self, loop: Loop) -> None:
+    Args:
+        loop: any of those that are alike.
+        size: bytes of its tensors, about.
+    """
+
+    def __init__(self, loop: Loop, size: int) -> None:
         twins: dict[Hashable, Tensor] = {}
         self.fixed, self.carried = _twins(loop.fixed, twins), _twins(loop.carried, twins)
+        self.size = size
         self.chunks: dict[int, tuple[Tensors, Callable[[], None]]] = {}
         self.refused = False
         self.lock = Lock()
 
     def replay(self, loop: Loop) -> bool:
-        """Run a loop; return false, and leave what it carries, if it cannot be recorded."""
+        """Run a loop; return false, and leave its tensors, if it cannot be recorded."""
         with self.lock:  # until all is in the stream, where it stays in order
-            try:
-                if not self.refused:
+            if not self.refused:
+                try:
+                    self._record(loop)
+                except _RefusedError as error:
+                    self.refused = True
+                    self.chunks.clear()
+                    warnings.warn(
+                        f"CUDA cannot record these steps, which are launched one by one: {error}",
+                        stacklevel=2,
+                    )
+                else:
                     self._replay(loop)
-            except _RefusedError as error:
-                self.refused = True
-                self.chunks.clear()
-                warnings.warn(
-                    f"CUDA cannot record these steps, which are launched one by one: {error}",
-                    stacklevel=2,
-                )
-        return not self.refused
+            return not self.refused
+
+    def _record(self, loop: Loop) -> None:
+        """Record chunks of all lengths that a loop has, before any of its tensors is written."""
+        for first, last in _chunks(loop.steps, backwards=loop.backwards):
+            if last - first not in self.chunks:
+                try:
+                    self.chunks[last - first] = self._recorded(loop, loop.part(first, last))
+                except RuntimeError as error:  # which comes again if the steps are to blame
+                    raise _RefusedError(error) from error
+
+    def _recorded(self, loop: Loop, part: Tensors) -> tuple[Tensors, Callable[[], None]]:
+        """Return tensors like those of a part, and what runs its steps on them."""
+        pairs = zip((*loop.fixed, *loop.carried), (*self.fixed, *self.carried), strict=True)
+        own = _twins(part, {_memory(tensor): twin for tensor, twin in pairs})
+        groups = (self.fixed, loop.fixed), (self.carried, loop.carried), (own, part)
+        for twins, tensors in groups:  # numbers that steps can take
+            copy_all(twins, tensors)
+        with torch.inference_mode(False):  # whose tensors serve no other mode
+            return own, capture(lambda: loop.run(self.fixed, self.carried, own))
 
     def _replay(self, loop: Loop) -> None:
         copy_all(self.fixed, loop.fixed)
         copy_all(self.carried, loop.carried)
         for first, last in _chunks(loop.steps, backwards=loop.backwards):
-            part = loop.part(first, last)
-            if last - first not in self.chunks:
-                self.chunks[last - first] = self._record(loop, part)
             own, launch = self.chunks[last - first]
+            part = loop.part(first, last)
             copy_all(_fields(own, loop.reads), _fields(part, loop.reads))
             launch()
             copy_all(_fields(part, loop.writes), _fields(own, loop.writes))
         copy_all(loop.carried, self.carried)
 
-    def _record(self, loop: Loop, part: Tensors) -> tuple[Tensors, Callable[[], None]]:
-        """Return tensors like those of a part, and what runs its steps on them.
 
-        What is carried stays what it was.
-        """
-        before = [tensor.clone() for tensor in self.carried]
-        pairs = zip((*loop.fixed, *loop.carried), (*self.fixed, *self.carried), strict=True)
-        own = _twins(part, {_memory(tensor): twin for tensor, twin in pairs})
-        copy_all(own, part)  # numbers that steps can take
-        try:
-            with torch.inference_mode(False):  # whose tensors serve no other mode
-                launch = capture(lambda: loop.run(self.fixed, self.carried, own))
-        except RuntimeError as error:  # which comes again if the steps are to blame
-            raise _RefusedError(error) from error
-        copy_all(self.carried, before)
-        return own, launch
-
-
-_recordings: OrderedDict[Hashable, _Recording | None] = OrderedDict()  # the latest last
+_seen: OrderedDict[Hashable, None] = OrderedDict()  # the latest last
+_recordings: OrderedDict[Hashable, _Recording] = OrderedDict()
 _lock = Lock()
 
 
@@ -156,7 +168,8 @@ def _recording(loop: Loop) -> _Recording | None:
     part = loop.part(0, 1)
     tensors = [*loop.fixed, *loop.carried, *part]
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    if sum(sizes) + (CHUNK - 1) * sum(sizes[-len(part) :]) > _MOST_BYTES:
+    size = sum(sizes) + 2 * CHUNK * sum(sizes[-len(part) :])  # of chunks of all lengths
+    if size > _MOST_BYTES:
         return None
     shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
     memory = [_memory(tensor) for tensor in tensors]
@@ -165,15 +178,30 @@ def _recording(loop: Loop) -> _Recording | None:
     stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
     key = (loop.key, like.device, stream, shapes, shared)
     with _lock:
-        if key not in _recordings:
-            found = _recordings[key] = None
-        else:
-            found = _recordings[key] or _Recording(loop)
-            _recordings[key] = found
-        _recordings.move_to_end(key)
-        while len(_recordings) > _MOST_RECORDINGS:
-            _recordings.popitem(last=False)
+        found = None
+        if key in _seen:
+            found = _recordings.get(key) or _Recording(loop, size)
+            _keep(_recordings, key, found)
+        _keep(_seen, key, None)
+        _drop_oldest()
     return found
+
+
+def _keep(held: OrderedDict[Hashable, Any], key: Hashable, value: object) -> None:
+    """Hold a value as the latest."""
+    held[key] = value
+    held.move_to_end(key)
+
+
+def _drop_oldest() -> None:
+    """Forget what came longest ago, but for the latest."""
+    while len(_seen) > _MOST_KEYS:
+        _seen.popitem(last=False)
+    in_all = sum(recording.size for recording in _recordings.values())
+    while len(_recordings) > _MOST_RECORDINGS or (
+        in_all > _MOST_BYTES_IN_ALL and len(_recordings) > 1
+    ):
+        in_all -= _recordings.popitem(last=False)[1].size
 
 
 def may_record(like: Tensor) -> bool:
@@ -188,15 +216,20 @@ def may_record(like: Tensor) -> bool:
 
 def capture(run: Callable[[], None]) -> Callable[[], None]:
     """Record what is launched, and return what launches it again."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):  # compiles kernels and sets up libraries
         run()
-    torch.cuda.current_stream().wait_stream(stream)
+    current.wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    # Its default stream is that of the device it was first used on.
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        run()
+    forget_workspaces()
+    try:
+        # Its default stream is that of the device it was first used on.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            run()
+    finally:
+        torch.cuda.set_stream(current)  # which a graph that failed leaves behind
+        forget_workspaces()
     replay: Callable[[], None] = graph.replay
     return replay
 
@@ -205,6 +238,7 @@ def release() -> None:
     """Forget all recordings, and give their memory back."""
     with _lock:
         _recordings.clear()
+        _seen.clear()
 
 
 on_release(release)
@@ -223,8 +257,8 @@ def _twins(group: Tensors, twins: dict[Hashable, Tensor]) -> Tensors:
 
 
 def _memory(tensor: Tensor) -> Hashable:
-    """Return what tensors on the same memory have in common."""
-    return tensor.data_ptr(), tensor.shape, tensor.dtype
+    """Return what tensors on the same memory have in common, and a transposed one has not."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _fields(part: Tensors, names: Sequence[str]) -> list[Tensor]:
