@@ -24,10 +24,8 @@ from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.split import split_step
 from tauflow.cells.wired_cfc import WiredCfCCell
 from tauflow.checks import is_traced
-from tauflow.errors import BackendError
 from tauflow.tapes import record as tapes
 from tauflow.tapes.graph import Graph
-from tauflow.tapes.tape import CannotRecordError
 
 from .cpu.binding import (
     Blas,
@@ -43,9 +41,8 @@ from .cpu.binding import (
 )
 from .engine.needs import NUMBA
 from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
-from .engine.run import run
 from .engine.workspace import empty
-from .recordings import Recorder, Recording, side_by_side
+from .recordings import Recorder, Recording, run_recording, side_by_side
 
 _FEW_ROWS = 4  # for which a loop is faster than a call of the library
 _SOME_ROWS = 16  # up to which it is faster than loops written for a cell, if nothing is learnt
@@ -125,15 +122,7 @@ def run_recorded(call: KernelCall) -> tuple[Tensor, Tensor]:
     Raises:
         BackendError: the step does something today that it did not do before.
     """
-    try:
-        form, inputs = _prepare(call)
-    except CannotRecordError as error:
-        raise BackendError(
-            f"backend 'numba' cannot serve this call: the step of {type(call.cell).__name__} "
-            f"cannot be recorded: {error}. Use backend='reference'."
-        ) from error
-    y, last = run(PROGRAM, form, call.mask, *inputs)
-    return call.cell.readout(y), last
+    return run_recording(PROGRAM, "numba", _prepare, call)
 
 
 def _rows(call: KernelCall) -> tuple[int, ...]:

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.split import Split
+from tauflow.errors import BackendError
 from tauflow.tapes.graph import Graph, Prelude, likeness, watch
 from tauflow.tapes.pulled_back import check_gradients
 from tauflow.tapes.tape import CannotRecordError
 
 from .engine.needs import check_call
-from .engine.program import KernelCall
+from .engine.program import KernelCall, Program
+from .engine.run import run
 from .engine.settings import Settings, has_own_functions
 from .engine.torch_state import has_autocast
 
@@ -149,6 +151,34 @@ class Recorder:
         held[key] = found = Recording(settings, graph, like, prelude, made, widths, dtypes)
         _drop_first(held)
         return found, met
+
+
+def run_recording(
+    program: Program,
+    backend: str,
+    prepare: Callable[[KernelCall], tuple[Any, list[Tensor]]],
+    call: KernelCall,
+) -> tuple[Tensor, Tensor]:
+    """Run a call by the recorded step of its cell.
+
+    Args:
+        program: of the backend.
+        backend: its name.
+        prepare: returns the form of a call, and the inputs of its run.
+        call: the run at hand.
+
+    Raises:
+        BackendError: the step does something today that it did not do before.
+    """
+    try:
+        form, inputs = prepare(call)
+    except CannotRecordError as error:
+        raise BackendError(
+            f"backend {backend!r} cannot serve this call: the step of {type(call.cell).__name__} "
+            f"cannot be recorded: {error}. Use backend='reference'."
+        ) from error
+    y, last = run(program, form, call.mask, *inputs)
+    return call.cell.readout(y), last
 
 
 def _check(

@@ -1,30 +1,48 @@
 """Whole sequences of any cell on a GPU: its own step, recorded as CUDA graphs and replayed.
 
-For the cells that have no kernel of their own there. Torch launches some twenty operations for a
-step and twice as many for the way back, each of which takes longer to launch than to run; see
+For the cells that have no kernel of their own there. Torch launches tens of operations for a
+step and more for the way back, each of which takes longer to launch than to run; see
 :mod:`tauflow.kernels.gpu.graphs`. What the way back needs of a step is computed anew from the state
 before it, so that no more is kept than the states.
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tauflow.cells.split import split_step
 from tauflow.checks import is_traced
-from tauflow.errors import BackendError
 from tauflow.tapes.graph import Graph
 from tauflow.tapes.tape import CannotRecordError
 
 from .engine.needs import STORED, TORCH
-from .engine.program import STATE, Buffers, Gradients, Inputs, KernelCall, Program, Pulls, Wants, X
-from .engine.run import on_device, run
+from .engine.program import (
+    GAPS,
+    STATE,
+    Buffers,
+    Gradients,
+    Inputs,
+    KernelCall,
+    Program,
+    Pulls,
+    Wants,
+    X,
+)
+from .engine.run import on_device
 from .gpu.graphs import run_loop
 from .gpu.plan import precision_of
-from .recordings import Recorder, Recording, kept, mixed_dtype, side_by_side, unmixed
+from .recordings import (
+    Recorder,
+    Recording,
+    kept,
+    mixed_dtype,
+    run_recording,
+    side_by_side,
+    unmixed,
+)
 
 _FEW_STEPS = 4  # which take less time than to find a recording
 _MUCH_WORK = 1 << 31  # rows times parameters, from which on a product takes longer than its launch
@@ -79,21 +97,7 @@ def run_replayed(call: KernelCall) -> tuple[Tensor, Tensor]:
     Raises:
         BackendError: the step does something today that it did not do before.
     """
-    try:
-        form, inputs = _prepare(call)
-    except CannotRecordError as error:
-        raise BackendError(
-            f"backend 'graph' cannot serve this call: the step of {type(call.cell).__name__} "
-            f"cannot be recorded: {error}. Use backend='reference'."
-        ) from error
-    y, last = run(PROGRAM, form, call.mask, *inputs)
-    return call.cell.readout(y), last
-
-
-class _Form(NamedTuple):
-    """A cell at a call."""
-
-    recording: Recording
+    return run_recording(PROGRAM, "graph", _prepare, call)
 
 
 class _Same:
@@ -133,12 +137,12 @@ RECORDER = Recorder(_looked_at)
 """The recordings of these loops."""
 
 
-def _prepare(call: KernelCall) -> tuple[_Form, list[Tensor]]:
+def _prepare(call: KernelCall) -> tuple[Recording, list[Tensor]]:
     """Return the recording of a call, and the inputs of a run."""
     split = split_step(call.cell, call.x, call.dt, call.observed)
     recording, met = RECORDER.find(call, split, call.h.shape[0])
     no_gaps = call.h.new_empty(*call.dt.shape[:2], 0)  # they are among what steps read
-    return _Form(recording), [side_by_side(call, split), call.h, no_gaps, *met]
+    return recording, [side_by_side(call, split), call.h, no_gaps, *met]
 
 
 class Tensors(tuple[Tensor, ...]):
@@ -278,14 +282,13 @@ class ReplayedProgram(Program):
     name = "recorded/graph"
 
     @staticmethod
-    def advance(form: _Form, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
+    def advance(form: Recording, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
         """Take a step by torch's operations, as they were recorded."""
-        recording = form.recording
-        own = (m.to(dtype) for m, (_, _, dtype, _) in zip(met, recording.like, strict=True))
+        own = (m.to(dtype) for m, (_, _, dtype, _) in zip(met, form.like, strict=True))
         with unmixed(h):
-            return recording.step(h, step[0], list(own))
+            return form.step(h, step[0], list(own))
 
-    def allocate(self, form: _Form, inputs: Inputs, wants: Wants) -> Buffers:
+    def allocate(self, form: Recording, inputs: Inputs, wants: Wants) -> Buffers:
         """Return memory for what :meth:`forward` writes."""
         h, (B, T, _) = inputs[STATE], inputs[X].shape
         return Buffers(
@@ -293,7 +296,7 @@ class ReplayedProgram(Program):
         )
 
     def forward(
-        self, form: _Form, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
+        self, form: Recording, mask: Tensor | None, inputs: Inputs, out: Buffers, wants: Wants
     ) -> None:
         """Run all steps."""
         read, h, _, *met = inputs
@@ -302,13 +305,13 @@ class ReplayedProgram(Program):
         nothing = h.new_empty(0)
         part = _Part(_first(read), _marks(mask, h), nothing, states[1:], nothing, nothing)
         with unmixed(h), on_device(h):
-            run_loop(_Forward(form.recording, h, part, met), record=True)
+            run_loop(_Forward(form, h, part, met), record=True)
         out.y.copy_(states[1:].transpose(0, 1))
         out.last.copy_(states[-1])
 
     def backward(
         self,
-        form: _Form,
+        form: Recording,
         mask: Tensor | None,
         inputs: Inputs,
         tape: Sequence[Tensor],
@@ -323,7 +326,7 @@ class ReplayedProgram(Program):
         part = _Part(steps, _marks(mask, h), tape[0][:-1], nothing, to_y, to_read)
         to_h = torch.zeros_like(h) if pulls.last is None else pulls.last.clone()
         with unmixed(h), on_device(h):
-            loop = _Backward(form.recording, to_h, part, met, wants[-len(met) :] if met else ())
+            loop = _Backward(form, to_h, part, met, wants[GAPS + 1 :])
             run_loop(loop, record=True)
         totals = dict(zip(loop.wanted, loop.carried[1:], strict=True))
         of_met = [totals[i].to(one.dtype) if i in totals else None for i, one in enumerate(met)]
@@ -349,4 +352,4 @@ def _marks(mask: Tensor | None, like: Tensor) -> Tensor:
     return like.new_empty(0, dtype=torch.bool) if mask is None else _first(mask).unsqueeze(-1)
 
 
-PROGRAM: Any = ReplayedProgram()
+PROGRAM = ReplayedProgram()
