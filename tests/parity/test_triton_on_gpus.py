@@ -6,6 +6,7 @@ from triton_rows import FIRST, calls, error, leaves, pull
 
 import tauflow
 from tauflow.kernels import KernelCall, pick
+from tauflow.kernels.gpu import graphs
 
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = [
@@ -30,6 +31,7 @@ def inputs(device="cuda"):
     return x, torch.rand(3, STEPS, device=device), mask
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize(("module", "options"), MODULES)
 def test_auto_takes_triton_without_waiting_for_the_device(module, options):
     rnn, (x, dt, mask) = module(3, 5, **options).cuda(), inputs()
@@ -38,8 +40,8 @@ def test_auto_takes_triton_without_waiting_for_the_device(module, options):
     assert row.backend == "triton"
     for _ in range(2):  # compiles, and records
         rnn(x, dt=dt, mask=mask)[0].sum().backward()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         rnn(x, dt=dt, mask=mask)[0].sum().backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -68,6 +70,20 @@ def test_forward_and_backward_can_be_captured(spec, size, options):
     other = step()
     assert max(map(error, found, other)) < 2e-6
     assert max(map(error, found, expected)) > 1e-3
+
+
+def test_a_recording_that_fails_leaves_random_numbers_and_later_recordings_alone():
+    x, counted = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    torch.cuda.manual_seed(3)
+    expected = torch.rand(5, device="cuda")
+    torch.cuda.manual_seed(3)
+    with pytest.raises(RuntimeError):  # the host reads what only a launch would make
+        graphs.capture(lambda: x.add_(float(x.sum().item())))
+    torch.testing.assert_close(torch.rand(5, device="cuda"), expected, rtol=0, atol=0)
+    replay = graphs.capture(lambda: counted.add_(1))
+    counted.zero_()
+    replay()
+    assert counted.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("module", "options"), MODULES)

@@ -222,11 +222,16 @@ def capture(run: Callable[[], None]) -> Callable[[], None]:
         run()
     current.wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.clone_state()
     forget_workspaces()
     try:
         # Its default stream is that of the device it was first used on.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             run()
+    except BaseException:
+        generator.graphsafe_set_state(before)  # or it waits for the end of a recording for ever
+        raise
     finally:
         torch.cuda.set_stream(current)  # which a graph that failed leaves behind
         forget_workspaces()
