@@ -35,7 +35,7 @@ class Score:
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
             the score, if it is no mean over entries, as the area under a ROC curve is none; for
             targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
-            floating-point ones of single outputs (N, 1).
+            those of single outputs (N, 1) as these, integers too, unless they are ``classes``.
         both_classes: whether it means nothing where all targets are of one class, 0 or 1.
         weighs: whether ``whole`` takes what each entry counts, (N,), as a third argument; else data
             with weights of sequences are refused.
@@ -147,8 +147,10 @@ class Score:
         if self.target != "any":
             return prediction.flatten(0, -2), y.flatten()
         y = y.flatten(0, max(0, prediction.ndim - 2))
-        single = prediction.shape[-1] == 1 and y.ndim == 1 and y.is_floating_point()
-        return prediction.flatten(0, -2), y.unsqueeze(-1) if single else y
+        single = prediction.shape[-1] == 1 and y.ndim == 1
+        if single and (y.is_floating_point() or not self.classes):  # or (N, 1) meets (N,)
+            y = y.unsqueeze(-1)
+        return prediction.flatten(0, -2), y
 
     def of_all(self, prediction: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Return the score that ``whole`` gives of what :meth:`rows` returns.

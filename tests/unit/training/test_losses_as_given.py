@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, CheckpointError
 from tauflow.training import Recipe, Score, evaluate, train
+from tauflow.training.asked import score_asked
+from tauflow.training.losses import LOSSES
 from tauflow.training.preconditions import Measures, check_shared_loss
 from tauflow.training.ranks import Ranks
 
@@ -85,6 +87,28 @@ def test_a_function_is_given_the_entries_that_count():
     assert seen[0] == ((32, 2), (32,))  # 8 sequences, of 5 and 3 steps in turns, shuffled or not
     module = nn.CrossEntropyLoss(label_smoothing=0.1)
     same(with_function, fit("classes", module, metric="accuracy"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_targets_of_single_outputs_have_the_shape_of_predictions(dtype):
+    """Or (N, 1) meets (N,), and a mean over N times N pairs is learned from."""
+    prediction, y = torch.randn(2, 5, 1), torch.rand(2, 5) < 0.5
+    batch = SequenceBatch(
+        torch.zeros(2, 5, 1), y.to(dtype), mask=torch.arange(5) < torch.full((2, 1), 4)
+    )
+
+    def focal(logits, y):
+        likely = torch.where(y > 0.5, logits, -logits).sigmoid()
+        return (-((1 - likely) ** 2) * likely.log()).mean()
+
+    found = score_asked("loss", focal, LOSSES)(prediction, batch)
+    torch.testing.assert_close(found, focal(prediction[:, :4, 0], y[:, :4].float()))
+
+
+def test_classes_of_a_single_output_stay_classes():
+    batch = SequenceBatch(torch.zeros(2, 5, 1), torch.zeros(2, 5, dtype=torch.int64))
+    loss = score_asked("loss", nn.CrossEntropyLoss(label_smoothing=0.1), LOSSES)
+    assert loss(torch.randn(2, 5, 1), batch) == 0.0
 
 
 def test_options_of_a_torch_loss_count():
