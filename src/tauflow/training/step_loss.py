@@ -30,12 +30,13 @@ def training_loss(
         same of sequences.
 
     Raises:
-        ArgumentError: the model's own loss is not a scalar tensor.
+        ArgumentError: the model's own loss is not a scalar tensor, or a loss has no graph.
     """
     own = getattr(model, "training_loss", None)
     if not isinstance(own, MethodType):  # a part that happens to be called so is no such method
         prediction = _in_full(predict(model, batch))
         value, divisor = score.with_divisor(prediction, batch)
+        _refuse_without_graph(f"loss={score.name}", value)
         return value, float(divisor)
     compared = _Compared(score)
     loss = own(batch, compared, epoch=epoch)
@@ -45,9 +46,20 @@ def training_loss(
             f"{type(model).__name__}.training_loss returned {got}, expected a scalar tensor. "
             "Return one number with a graph, such as the mean over the batch."
         )
+    _refuse_without_graph(f"{type(model).__name__}.training_loss", loss)
     if compared.divisor is not None:
         return loss, float(compared.divisor)
     return loss, float(len(batch) if batch.weight is None else batch.weight.sum())
+
+
+def _refuse_without_graph(name: str, loss: Tensor) -> None:
+    """Refuse a number that nothing can be learned from; an L2 penalty would be all there is."""
+    if torch.is_grad_enabled() and not loss.requires_grad:
+        raise ArgumentError(
+            f"{name} does not follow from the parameters that are trained, as far as gradients "
+            "tell. Compute it from predictions by operations that have a gradient, without "
+            "detach(), item(), argmax() or comparisons alone."
+        )
 
 
 def _in_full(prediction: Tensor) -> Tensor:

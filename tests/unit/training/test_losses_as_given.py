@@ -211,6 +211,17 @@ def test_what_is_no_number_is_refused():
         fit("values", lambda prediction, y: 1.0)
 
 
+@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}, {"l2": 0.1}], ids=str)
+def test_what_has_no_gradient_is_refused(changes):
+    def share_of_errors(prediction, y):
+        return ((prediction > 0) != (y > 0)).float().mean()
+
+    model, recipe = tiny_model(), Recipe(epochs=1, batch_size=8, **changes)
+    model.l2_parameters = lambda: list(model.parameters())[:1]
+    with pytest.raises(ArgumentError, match=r"loss=.*share_of_errors does not follow from the par"):
+        train(model, **splits("values"), loss=share_of_errors, recipe=recipe)
+
+
 class Weighing(nn.Module):
     def __init__(self):
         super().__init__()
