@@ -180,8 +180,8 @@ def noise_sweep(
         seeds: how many.
         lr: learning rates to choose from.
         weight_decay: decays to choose from.
-        epochs: of each training.
-        interval: time between the samples.
+        epochs: of each training, where a network's options do not say otherwise.
+        interval: time between the samples, likewise.
 
     Raises:
         ArgumentError: there is nothing to sweep, a network's options leave nothing to vary, or
@@ -203,9 +203,9 @@ def noise_sweep(
                 f"noise_sweep sets {taken[0]!r} itself, for {name!r} as for all networks, so that "
                 "it can neither be varied nor fixed. Pass lr=, weight_decay= and seeds= to it."
             )
-    fixed = {"epochs": epochs, "interval": interval}
+    common = {"epochs": epochs, "interval": interval}
     return tuple(
-        _row(name, value, {**options, **fixed, vary: value}, path, count, lr, weight_decay)
+        _row(name, value, {**common, **options, vary: value}, path, count, lr, weight_decay)
         for name, options in networks.items()
         for value in values
     )

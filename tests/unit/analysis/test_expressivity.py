@@ -148,6 +148,16 @@ def test_numbers_of_a_sweep_become_floats_and_flags_stay():
     assert all(isinstance(row.value, bool) for row in rows)
 
 
+def test_a_networks_own_options_go_before_those_of_all():
+    path, own = noise(4, 2), {"epochs": 3, "interval": 0.5}
+    brief = {"seeds": 1, "lr": (1e-2,), "weight_decay": (1e-3,)}
+    (row,) = noise_sweep(
+        {"a": {"network": "mgru", **own}}, path, vary="hidden_size", values=(2,), epochs=1, **brief
+    )
+    fit = fit_noise("mgru", path, hidden_size=2, lr=1e-2, weight_decay=1e-3, **own)
+    assert row.errors == (fit.error,)
+
+
 def test_picture_of_fits():
     path = noise(6, 2)
     fits = {"good": fit_noise("mgru", path, hidden_size=4, epochs=2)}
