@@ -93,7 +93,8 @@ def train(
         test: the test split, or None; evaluated after every epoch, never used to select.
         loss: a name in :data:`LOSSES`; a :class:`Score`; or a function or module, such as
             ``nn.CrossEntropyLoss(label_smoothing=0.1)``, that makes one number of the predictions
-            (N, O) and targets (N,) or (N, O) of the entries that count: padding is left out before.
+            (N, O) and targets of the entries that count: padding is left out before. Targets are
+            (N, O), also of single outputs, or (N,) where they are one class of several outputs.
             Default ``"auto"``: cross entropy for integer targets, mean squared error for others.
         metric: the same, of :data:`METRICS`; less is better of a function, unless it has an
             attribute ``higher_is_better`` that is true. Default ``"auto"``: accuracy for losses of
