@@ -18,7 +18,7 @@ from tauflow.cells.mixed_memory import MixedMemoryCell
 from tauflow.cells.ode_lstm import ODELSTMCell
 from tauflow.cells.phased_lstm import PhasedLSTMCell
 from tauflow.cells.wired_cfc import WiredCfCCell
-from tauflow.checks import one_of
+from tauflow.checks import is_traced, one_of
 from tauflow.errors import BackendError
 
 from .closed_form.programs import (
@@ -35,7 +35,7 @@ from .closed_form.programs import (
     triton_limits,
     triton_stepped_limits,
 )
-from .engine.needs import guarded, unchanged
+from .engine.needs import guarded, is_own, unchanged
 from .engine.program import KernelCall, KernelSpec, Run
 from .flow.programs import (
     ct_rnn_limits,
@@ -55,6 +55,7 @@ from .native import (
     run_lstm,
     run_unmasked_gru_d,
 )
+from .others import OTHERS
 from .phased import phased_limits, run_phased
 from .recorded import is_worth_recording, recorded_limits, run_recorded
 from .replayed import is_worth_replaying, replayed_limits, run_replayed
@@ -151,6 +152,16 @@ BACKENDS: tuple[str, ...] = (
 _ASKED_FOR = one_of(BACKENDS, TAUFLOW_BACKEND=os.environ.get("TAUFLOW_BACKEND") or "auto")
 
 
+def kernels_of(cell: AbstractCell) -> tuple[KernelSpec, ...]:
+    """Return the kernels of a cell, in order of preference.
+
+    Those of a cell of the catalog are its class's own. A cell that somebody else wrote, derived
+    from one of the catalog or not, is served by its recorded step, if at all.
+    """
+    rows = tuple(row for row in KERNELS if row.cell is type(cell))
+    return rows if rows or is_traced() or is_own(cell) else OTHERS
+
+
 def may_serve(backend: str, name: str) -> bool:
     """Whether a caller who asks for ``backend`` may be served by that of a name."""
     return backend == name or (backend == "auto" and _ASKED_FOR in ("auto", name))
@@ -172,7 +183,7 @@ def pick(call: KernelCall, backend: str) -> KernelSpec | None:
     """
     if backend == "reference":
         return None
-    rows = [row for row in KERNELS if row.cell is type(call.cell)]
+    rows = kernels_of(call.cell)
     if backend == "auto":
         fits = [
             row

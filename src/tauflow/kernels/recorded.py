@@ -4,7 +4,7 @@ What a recorded step does to the state becomes a tape of instructions for as man
 has, and so does the way back that autograd takes through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -85,14 +85,22 @@ class Form(NamedTuple):
     rows: tuple[int, ...]
 
 
-def recorded_limits(call: KernelCall) -> str | None:
-    """Return why the recorded step of a cell cannot serve a call."""
+def recorded_limits(
+    call: KernelCall, attempt: Callable[[KernelCall], object] | None = None
+) -> str | None:
+    """Return why the recorded step of a cell cannot serve a call.
+
+    Args:
+        call: the run at hand.
+        attempt: raises if it cannot; by default it is recorded.
+    """
     reason = NUMBA.why_not(replace(call, observed=None)) or why_no_blas()
     if reason is None and is_traced():
         reason = "a recorded step cannot be traced"
     if reason is not None:
         return reason
-    return RECORDER.objection(call, _rows(call)[0], _prepare)
+    rows = _rows(call)
+    return RECORDER.objection(call, rows if attempt else rows[0], attempt or _prepare)
 
 
 def is_worth_recording(call: KernelCall) -> bool:

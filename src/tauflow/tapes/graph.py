@@ -151,6 +151,8 @@ class _Watcher(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise CannotRecordError(f"{function} draws numbers")
+        if function._schema.is_mutable:
+            self._refuse_to_change(function, args, kwargs)
         out = function(*args, **kwargs)
         if function.overloadpacket is aten.detach:
             return out  # autograd's own, or the step's, which its way back tells
@@ -160,10 +162,20 @@ class _Watcher(TorchDispatchMode):
         if not known:
             self.others.add(function, args, kwargs, made)
         elif function.overloadpacket in MAKERS:
-            self.others.constants += made
+            self.others.made_constant(made)
         else:
             self._add(function, args, kwargs, made)
         return out
+
+    def _refuse_to_change(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Refuse to write to what was there before the step, such as a buffer of the cell."""
+        given = dict(zip((one.name for one in function._schema.arguments), args, strict=False))
+        given |= kwargs
+        for one in function._schema.arguments:
+            is_written = one.alias_info is not None and one.alias_info.is_write
+            written = _storages(tensors_in([given.get(one.name)])) if is_written else set()
+            if written - self._storages - self.others.storages:
+                raise CannotRecordError(f"{function} changes what lasts longer than a step")
 
     def _add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
         if not made:
@@ -187,6 +199,7 @@ class _Others:
 
     def __init__(self, names: Mapping[int, str | int]) -> None:
         self.constants: list[Tensor] = []
+        self.storages: set[int] = set()  # that the step made
         self._names = names
         self._nodes: list[Node] = []
         self._made: dict[Any, Slot] = {}  # by memory and strides
@@ -196,7 +209,13 @@ class _Others:
         self._count = 0
         self._failed = False
 
+    def made_constant(self, made: Sequence[Tensor]) -> None:
+        """Take note of tensors that depend on shapes alone."""
+        self.constants += made
+        self.storages |= _storages(made)
+
     def add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        self.storages |= _storages(made) - _storages(_operands(function, args, kwargs))
         if function._schema.is_mutable or not made:
             self._failed = True
         else:
@@ -237,6 +256,16 @@ class _Others:
                 needed.update(slots_in([*node.args, *(value for _, value in node.kwargs)]))
         leaves = tuple((slot, name) for slot, name in self._leaves.items() if slot in needed)
         return Prelude(tuple(nodes[::-1]), leaves, tuple(self._fixed.items()), slots)
+
+
+def _storages(tensors: Sequence[Tensor]) -> set[int]:
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def _operands(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Return what an operation reads; a number that becomes a tensor is none."""
+    fresh = function.overloadpacket in (aten.lift_fresh, aten.lift)
+    return [] if fresh else tensors_in([*args, *kwargs.values()])
 
 
 def slots_in(values: Any) -> list[Slot]:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import tape as codes
 from .graph import MAKERS, tensors_in
-from .rules import OTHERS, RULES, Rule
+from .rules import OTHERS, RULES, RULES_OF_MANY, Rule
 from .rules_back import RULES_BACK
 from .tape import CannotRecordError, Place, Tape
 
@@ -73,11 +74,13 @@ class Recorder(TorchDispatchMode):
         made = tensors_in([out])
         if made and all(map(self._knows, made)):
             return out  # views
+        _refuse_dtypes(made)
+        if packet in RULES_OF_MANY and all(one.is_contiguous() for one in made):
+            for one, place in zip(made, RULES_OF_MANY[packet](self, *args, **kwargs), strict=True):
+                self._know(one, self._row_major(place))
+            return out
         if len(made) != 1:
             raise CannotRecordError(f"recorded steps have no {function}")
-        if (dtype := made[0].dtype) not in (torch.float32, torch.bool):
-            kind = str(dtype).removeprefix("torch.")
-            raise CannotRecordError(f"it computes in {kind}, and recorded steps do in float32 only")
         out = made[0].contiguous()
         self._alive.append(out)
         rule = _rule(packet, function)
@@ -105,12 +108,24 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()._cdata
         return storage in self._places or storage in self._outside
 
+    def _row_major(self, place: Place) -> Place:
+        """Return a place whose numbers lie as those of a new tensor do."""
+        whole = place.offset == 0 and place.in_a_row()
+        return place if whole else self.apply(codes.COPY, place.shape, place)
+
     def apply(self, code: int, shape: Sequence[int], *operands: Any) -> Place:
         """Add an operation on entries; operands are tensors, numbers or places."""
         places = [one if isinstance(one, Place) else self.place(one) for one in operands]
         out = self.tape.new(shape)
         self.tape.write(code, out, *(place.expanded(shape) for place in places))
         return out
+
+
+def _refuse_dtypes(made: Sequence[Tensor]) -> None:
+    for one in made:
+        if one.dtype not in (torch.float32, torch.bool):
+            kind = str(one.dtype).removeprefix("torch.")
+            raise CannotRecordError(f"it computes in {kind}, and recorded steps do in float32 only")
 
 
 def _rule(packet: Any, function: Any) -> Rule:

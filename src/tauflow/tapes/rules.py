@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
+_HIGHEST_POWER = 8  # that is made of products
+
 Rule = Callable[..., Place]
 """Takes the recorder, the shape of what is made, and the operation's own arguments."""
+
+RuleOfMany = Callable[..., list[Place]]
+"""The same of operations that make several tensors, whose shapes the rule knows."""
 
 
 def of_one(code: int) -> Rule:
@@ -74,9 +79,35 @@ def _powered(r: "Recorder", shape: tuple[int, ...], a: Tensor, exponent: Any) ->
         return r.apply(codes.COPY, shape, a)
     if exponent == 0.5:
         return r.apply(codes.SQRT, shape, a)
-    if exponent == -0.5:
-        return r.apply(codes.DIV, shape, 1, r.apply(codes.SQRT, shape, a))
+    if not isinstance(exponent, Tensor):
+        if exponent < 0:
+            return r.apply(codes.DIV, shape, 1, _powered(r, shape, a, -exponent))
+        if 2 < exponent <= _HIGHEST_POWER and exponent == int(exponent):
+            return r.apply(codes.MUL, shape, a, _powered(r, shape, a, exponent - 1))
     raise CannotRecordError(f"recorded steps have no power {exponent}")
+
+
+def _inverse_root(r: "Recorder", shape: tuple[int, ...], a: Tensor) -> Place:
+    return _powered(r, shape, a, -0.5)
+
+
+def _leaky(r: "Recorder", shape: tuple[int, ...], a: Tensor, slope: float = 0.01) -> Place:
+    scaled = r.apply(codes.MUL, shape, a, slope)
+    return r.apply(codes.WHERE, shape, r.apply(codes.LESS, shape, 0, a), a, scaled)
+
+
+def _elu(
+    r: "Recorder",
+    shape: tuple[int, ...],
+    a: Tensor,
+    alpha: float = 1,
+    scale: float = 1,
+    input_scale: float = 1,
+) -> Place:
+    low = r.apply(codes.EXPM1, shape, r.apply(codes.MUL, shape, a, input_scale))
+    low = r.apply(codes.MUL, shape, low, alpha * scale)
+    high = r.apply(codes.MUL, shape, a, scale)
+    return r.apply(codes.WHERE, shape, r.apply(codes.LESS, shape, 0, a), high, low)
 
 
 def _softplus(
@@ -167,6 +198,54 @@ def _mean(r: "Recorder", shape: tuple[int, ...], a: Tensor, *dims: Any, **kwargs
     return r.apply(codes.MUL, shape, total, math.prod(shape) / a.numel())
 
 
+def _mean_over(r: "Recorder", a: Place, dims: Sequence[int]) -> Place:
+    """Return the mean over axes, which keeps them."""
+    total, _dims = reduced(codes.SUM_EACH, r, a, dims)
+    count = math.prod(a.shape[d] for d in dims)
+    return r.apply(codes.MUL, total.shape, total, 1 / count)
+
+
+def _layer_norm(
+    r: "Recorder", a: Tensor, sizes: Sequence[int], weight: Any, bias: Any, eps: float
+) -> list[Place]:
+    shape, dims = tuple(a.shape), range(a.ndim - len(sizes), a.ndim)
+    mean = _mean_over(r, r.place(a), dims)
+    centred = r.apply(codes.SUB, shape, a, mean)
+    variance = _mean_over(r, r.apply(codes.MUL, shape, centred, centred), dims)
+    deviation = r.apply(codes.SQRT, mean.shape, r.apply(codes.ADD, mean.shape, variance, eps))
+    inverse = r.apply(codes.DIV, mean.shape, 1, deviation)
+    out = r.apply(codes.MUL, shape, centred, inverse)
+    out = out if weight is None else r.apply(codes.MUL, shape, out, weight)
+    out = out if bias is None else r.apply(codes.ADD, shape, out, bias)
+    return [out, mean, inverse]
+
+
+def layer_norm_back(
+    r: "Recorder",
+    grad: Tensor,
+    a: Tensor,
+    sizes: Sequence[int],
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Any,
+    bias: Any,
+    wanted: Sequence[bool],
+) -> list[Place]:
+    """Return the gradients that are wanted, of what is normalised, of scales and of offsets."""
+    shape, first = tuple(a.shape), a.ndim - len(sizes)
+    dims = range(first, a.ndim)
+    unit = r.apply(codes.MUL, shape, r.apply(codes.SUB, shape, a, mean), inverse)
+    pulled = r.place(grad) if weight is None else r.apply(codes.MUL, shape, grad, weight)
+    along = _mean_over(r, r.apply(codes.MUL, shape, pulled, unit), dims)
+    rest = r.apply(codes.SUB, shape, pulled, _mean_over(r, pulled, dims))
+    rest = r.apply(codes.SUB, shape, rest, r.apply(codes.MUL, shape, unit, along))
+    found = [r.apply(codes.MUL, shape, rest, inverse)]
+    for each in (r.apply(codes.MUL, shape, grad, unit), r.place(grad)):
+        total, _dims = reduced(codes.SUM_EACH, r, each, range(first)) if first else (each, ())
+        found.append(Place(total.region, total.offset, tuple(sizes), total.strides[first:]))
+    return [one for one, want in zip(found, wanted, strict=True) if want]
+
+
 def _any(
     r: "Recorder", shape: tuple[int, ...], a: Tensor, dim: int = 0, keepdim: bool = False
 ) -> Place:
@@ -184,6 +263,13 @@ def _softmax(r: "Recorder", shape: tuple[int, ...], a: Tensor, dim: int, half: b
 
 def _mm(r: "Recorder", shape: tuple[int, ...], a: Tensor, b: Tensor) -> Place:
     return r.tape.multiply(r.place(a), r.place(b))
+
+
+def _bmm(r: "Recorder", shape: tuple[int, ...], a: Tensor, b: Tensor) -> Place:
+    if shape[0] != 1:  # as an einsum of two matrices makes it
+        raise CannotRecordError("recorded steps have no products of several matrices at once")
+    out = _mm(r, shape[1:], a.squeeze(0), b.squeeze(0))
+    return Place(out.region, out.offset, shape, (0, *out.strides))
 
 
 def _mv(r: "Recorder", shape: tuple[int, ...], a: Tensor, v: Tensor) -> Place:
@@ -242,6 +328,9 @@ RULES: dict[Any, Rule] = {
     aten.sigmoid: of_one(codes.SIGMOID),
     aten.exp: of_one(codes.EXP),
     aten.relu: of_one(codes.RELU),
+    aten.rsqrt: _inverse_root,
+    aten.leaky_relu: _leaky,
+    aten.elu: _elu,
     aten.softplus: _softplus,
     aten.silu: lambda r, shape, a: r.apply(codes.MUL, shape, a, r.apply(codes.SIGMOID, shape, a)),
     aten.gelu: _gelu,
@@ -265,6 +354,12 @@ RULES: dict[Any, Rule] = {
     aten.any: _any,
     aten._softmax: _softmax,
     aten.mm: _mm,
+    aten.bmm: _bmm,
     aten.mv: _mv,
     aten.addmm: _addmm,
+}
+
+RULES_OF_MANY: dict[Any, RuleOfMany] = {
+    aten.native_layer_norm: _layer_norm,
+    aten.native_layer_norm_backward: layer_norm_back,
 }

@@ -78,11 +78,38 @@ def _select_back(
     return out
 
 
+def _leaky_back(
+    r: "Recorder", shape: tuple[int, ...], grad: Tensor, a: Tensor, slope: float, is_result: bool
+) -> Place:
+    scaled = r.apply(codes.MUL, shape, grad, slope)
+    return r.apply(codes.WHERE, shape, r.apply(codes.LESS, shape, 0, a), grad, scaled)
+
+
+def _elu_back(
+    r: "Recorder",
+    shape: tuple[int, ...],
+    grad: Tensor,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_result: bool,
+    a: Tensor,
+) -> Place:
+    if is_result:
+        raise CannotRecordError("recorded steps change nothing in place")
+    raised = r.apply(codes.EXP, shape, r.apply(codes.MUL, shape, a, input_scale))
+    low = r.apply(codes.MUL, shape, raised, alpha * scale * input_scale)
+    slope = r.apply(codes.WHERE, shape, r.apply(codes.LESS, shape, 0, a), scale, low)
+    return r.apply(codes.MUL, shape, grad, slope)
+
+
 RULES_BACK: dict[Any, Rule] = {
     aten.tanh_backward: of_two(codes.TANH_BACK),
     aten.sigmoid_backward: of_two(codes.SIGMOID_BACK),
     aten.threshold_backward: _threshold_back,
     aten.hardtanh_backward: _hardtanh_back,
+    aten.leaky_relu_backward: _leaky_back,
+    aten.elu_backward: _elu_back,
     aten.softplus_backward: _softplus_back,
     aten.silu_backward: _silu_back,
     aten._softmax_backward_data: _softmax_back,

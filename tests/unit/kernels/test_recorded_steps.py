@@ -17,6 +17,7 @@ pytest.importorskip("numba")
 B, D, S = 2, 3, 4
 _WEIGHT = torch.linspace(-2, 2, S * S).view(S, S)
 _ROW = torch.linspace(-1, 1, S)
+_SCALES = torch.tensor([[0.5, 2.0], [1.0, -1.0]]), torch.tensor([[1.0, 0.0], [0.3, -0.7]])
 OPERATIONS = {
     "sums": lambda x, h, dt: torch.add(h, dt, alpha=2) - torch.sub(1, h, alpha=3) + (5 - h),
     "products": lambda x, h, dt: h * dt * 2 / (dt + 3) + _ROW * h + torch.reciprocal(h + 9),
@@ -29,6 +30,12 @@ OPERATIONS = {
     "powers": lambda x, h, dt: h**2 + h.abs().sqrt() + h.exp() + h.expm1() + (h.abs() + 1).log(),
     "curves": lambda x, h, dt: h.tanh() + h.sigmoid() + F.silu(h) + F.gelu(h) + F.softplus(3 * h),
     "corners": lambda x, h, dt: h.relu() + F.hardtanh(h) + h.floor() + (3 * h).round() + h.sign(),
+    "higher powers": lambda x, h, dt: h**3 + (h.abs() + 1) ** -3 + torch.rsqrt(h * h + 1) - h**8,
+    "bends": lambda x, h, dt: F.leaky_relu(h, 0.2) + F.elu(h, 0.5) + F.selu(h),
+    "normal layers": lambda x, h, dt: (
+        F.layer_norm(h, (S,)) * dt + F.layer_norm(h.view(-1, 2, 2), (2, 2), *_SCALES).view(-1, S)
+    ),
+    "sums over indices": lambda x, h, dt: torch.einsum("bi,ij->bj", h, _WEIGHT),
     "waves": lambda x, h, dt: torch.sin(7 * h) + torch.cos(h * dt),
     "products of matrices": lambda x, h, dt: h @ _WEIGHT + F.linear(h, _WEIGHT, _ROW),
     "products of states": lambda x, h, dt: h @ (h.T @ h) + (h @ _ROW).unsqueeze(1),
@@ -75,7 +82,9 @@ def test_an_operation_is_torchs(name, batch):
         torch.testing.assert_close(torch.from_numpy(y.copy()), engine.state[:, 1:])
 
 
-@pytest.mark.parametrize("name", ["extremes", "mixes", "curves", "corners", "products", "frames"])
+@pytest.mark.parametrize(
+    "name", ["extremes", "mixes", "curves", "corners", "bends", "products", "frames"]
+)
 def test_what_is_no_number_stays_none(name, monkeypatch):
     # With AVX-512 oneDNN's gelu of infinity is NaN; torch's own is infinity everywhere.
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
@@ -95,7 +104,9 @@ def test_what_is_no_number_stays_none(name, monkeypatch):
         lambda x, h, dt: (h.double() * 2).float(),
         lambda x, h, dt: h.cumsum(1),
         lambda x, h, dt: torch.div(h, dt, rounding_mode="floor"),
-        lambda x, h, dt: h**3,
+        lambda x, h, dt: h**9,
+        lambda x, h, dt: h.abs() ** 1.5,
+        lambda x, h, dt: (h[:, :, None] @ h[:, None, :]).sum(1),
         lambda x, h, dt: F.softplus(h, beta=2),
         lambda x, h, dt: F.gelu(h, approximate="tanh"),
         lambda x, h, dt: torch.addmm(h, h, _WEIGHT, alpha=2),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,7 +57,8 @@ class Needs(NamedTuple):
         if not self.traced and is_traced():
             return f"{us} cannot be traced"
         if self.backend == "numba":  # one stands for all: parameters that differ are not served
-            parameters: Sequence[Tensor] = (cast(Tensor, first_parameter(call.cell)),)
+            first = first_parameter(call.cell)  # a user's cell may have none
+            parameters: tuple[Tensor, ...] = () if first is None else (first,)
         else:
             parameters = tuple(call.cell.parameters())
         tensors = (call.x, call.h, call.dt, *parameters)
@@ -227,7 +228,8 @@ def guarded(run: Run, backend: str) -> Run:
     @wraps(run)
     def checked(call: KernelCall) -> tuple[Tensor, Tensor]:
         if not is_traced():
-            reason = changed(call.cell) or _unlike(call, backend)
+            changes_of_own = changed(call.cell) if is_own(call.cell) else None
+            reason = changes_of_own or _unlike(call, backend)
             if reason is not None:
                 raise BackendError(
                     f"backend {backend!r} cannot serve this call: {reason}. Use "
@@ -242,8 +244,8 @@ def guarded(run: Run, backend: str) -> Run:
 def _unlike(call: KernelCall, backend: str) -> str | None:
     """Return which tensor the loops would misread for one of another dtype."""
     if backend == "numba":
-        for tensor in (call.x, call.h, call.dt, first_parameter(call.cell)):
-            assert tensor is not None
+        first = first_parameter(call.cell)
+        for tensor in (call.x, call.h, call.dt, *(() if first is None else (first,))):
             if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
                 return "the numba kernels compute in float32, on the CPU"
     return None

@@ -11,11 +11,12 @@ from tauflow.cells.base import AbstractCell
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _WHOLE = (Tensor, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+_OF_MODULES = {*vars(nn.Module()), "_parts_when_built"}
 _DEPTH = 3  # of settings within settings that are looked at
 
 
 class Settings:
-    """What is set on a cell and its parts now, but for what begins with an underscore.
+    """What is set on a cell and its parts now; of known classes what has no leading underscore.
 
     Numbers and words are told apart by value, and so is what lists, mappings and objects hold of
     them: a setting may be edited in place. Anything else is the same only if it is the same object.
@@ -50,9 +51,9 @@ class _One:
 
 
 def has_own_functions(cell: AbstractCell) -> bool:
-    """Whether a cell calls functions or modules of somebody else's, which may read anything."""
+    """Whether somebody else wrote a cell or what it calls, which then may read anything."""
     for part in cell.modules():
-        if part is not cell and not _is_known(type(part)):
+        if not _is_known(type(part)):
             return True
         for value in vars(part).values():
             is_function = callable(value) and not isinstance(value, (Tensor, nn.Module, type))
@@ -75,8 +76,9 @@ def _is_known(value: object) -> bool:
 
 def _settings(cell: AbstractCell) -> Iterator[Any]:
     for part in cell.modules():
+        known = _is_known(type(part))
         for name, value in vars(part).items():
-            if not name.startswith("_"):
+            if not (name.startswith("_") and (known or name in _OF_MODULES)):
                 yield value if isinstance(value, _PLAIN) else _look(value, _DEPTH)
 
 

@@ -1,0 +1,169 @@
+"""Cells that users wrote: their steps are recorded as those of the catalog are, but tried first.
+
+A step of the catalog is known to be pure. A user's may keep something on the cell, look at other
+sequences of the batch, compute outside of torch: nothing of that is in a list of torch's
+operations. So a recording is believed only after it came to what a few plain steps come to, in
+values and in all gradients, and the step is watched anew in every call.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.contract import next_state, read_out
+from tauflow.errors import BackendError
+from tauflow.tapes.tape import CannotRecordError
+
+from .engine.needs import guarded
+from .engine.program import KernelCall, KernelSpec
+from .engine.settings import Settings
+from .recorded import is_worth_recording, recorded_limits, run_recorded
+
+_STEPS = 3  # that are compared; what a first one takes for constant may differ in a second
+_FEW_STEPS, _FEW_STEPS_AHEAD = 12, 24  # that plain PyTorch takes as fast, and without gradients
+_CLOSE = 1e-4
+_CHANGES = "its step changes what is set on the cell"
+_IMPURE: WeakSet[AbstractCell] = WeakSet()  # cells whose settings never stay as they are
+
+
+def others_limits(call: KernelCall) -> str | None:
+    """Return why the recorded step of a user's cell cannot serve a call."""
+    try:
+        if call.cell in _IMPURE:
+            return _CHANGES
+        return _hooked(call.cell) or recorded_limits(call, _try)
+    except Exception as error:  # the reference loop says it, or does not mind
+        return _told(error)
+
+
+def _is_worth_it(call: KernelCall) -> bool:
+    """Whether a step that is watched in every call takes less time than all plain ones."""
+    if not is_worth_recording(call):
+        return False
+    return call.x.shape[1] >= (_FEW_STEPS if torch.is_grad_enabled() else _FEW_STEPS_AHEAD)
+
+
+OTHERS = (
+    KernelSpec(
+        AbstractCell,  # type: ignore[type-abstract]  # it stands for all of them
+        "numba",
+        others_limits,
+        guarded(run_recorded, "numba"),
+        rtol=1e-5,
+        atol=1e-5,
+        device="cpu",
+        worth=_is_worth_it,
+    ),
+)
+"""What serves cells that are not of the catalog."""
+
+
+def _told(error: Exception) -> str:
+    return f"its step raised {type(error).__name__}: {error}"
+
+
+def _hooked(cell: nn.Module) -> str | None:
+    """Return which part has hooks, which are called at every step."""
+    for name, part in cell.named_modules():
+        hooks = part._forward_pre_hooks or part._forward_hooks or part._backward_hooks
+        if name and (hooks or part._backward_pre_hooks):
+            return f"its {name} has hooks"
+    return None
+
+
+def _try(call: KernelCall) -> None:
+    """Take a few steps both ways, and compare.
+
+    Raises:
+        CannotRecordError: they differ, or the step does not do without what recording takes away.
+    """
+    try:
+        _compare(call)
+    except CannotRecordError:
+        raise
+    except Exception as error:
+        raise CannotRecordError(_told(error)) from error
+
+
+def _compare(call: KernelCall) -> None:
+    few, failure = _few_steps(call), None
+    plain = _results(_run_plainly, few)
+    before = Settings(few.cell)  # a first step may have put something there for all others
+    try:
+        recorded = _results(run_recorded, few)
+    except BackendError as error:
+        failure = error.__cause__ or error
+    if Settings(few.cell) != before:
+        _IMPURE.add(call.cell)
+        raise CannotRecordError(_CHANGES)
+    if failure is not None:
+        raise failure
+    if not _are_close(recorded, plain):
+        raise CannotRecordError("as torch's operations alone it comes to something else")
+    observed = None if few.observed is None else few.observed[:1]
+    alone = replace(few, x=few.x[:1], h=few.h[:1], dt=few.dt[:1], observed=observed)
+    with torch.no_grad():
+        if not _are_close(_run_plainly(alone), [one[:1].detach() for one in plain[:2]]):
+            raise CannotRecordError("a sequence's state depends on other sequences of the batch")
+
+
+def _few_steps(call: KernelCall) -> KernelCall:
+    """Return the first steps of a call, on a cell and tensors of their own that learn as its do.
+
+    What a step keeps on its cell, such as a count of its calls, is kept on the copy.
+    """
+
+    def own(tensor: Tensor) -> Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    observed = None if call.observed is None else call.observed[:, :_STEPS]
+    x, dt = own(call.x[:, :_STEPS]), own(call.dt[:, :_STEPS])
+    return KernelCall(deepcopy(call.cell), x, own(call.h), dt, None, observed)
+
+
+def _run_plainly(call: KernelCall) -> tuple[Tensor, Tensor]:
+    """Take the steps as the cell does, and refuse what the reference loop would refuse."""
+    h, states = call.h.clone(), []
+    for step in range(call.x.shape[1]):
+        seen = () if call.observed is None else (call.observed[:, step],)
+        version = h._version
+        after = call.cell.step(call.x[:, step], h, call.dt[:, step], *seen)
+        if h._version != version:
+            raise CannotRecordError("it changes its state in place")
+        h = next_state(call.cell, h, after)
+        states.append(h)
+    return read_out(call.cell, torch.stack(states, dim=1)), h
+
+
+def _results(run: Callable[[KernelCall], tuple[Tensor, Tensor]], call: KernelCall) -> list[Tensor]:
+    """Return outputs, the last state, and the gradients of all that learns."""
+    y, last = run(call)
+    leaves = [one for one in (call.x, call.h, call.dt) if one.requires_grad]
+    leaves += [p for p in call.cell.parameters() if p.requires_grad and not p._backward_hooks]
+    pulled = [one for one in (y, last) if one.requires_grad]
+    if not (pulled and leaves):
+        return [y, last]
+    # other pulls at every entry, that no difference cancels
+    pulls = [torch.linspace(0.5, 1.5, one.numel()).view(one.shape).to(one) for one in pulled]
+    grads = torch.autograd.grad(pulled, leaves, pulls, allow_unused=True)
+    return [y, last] + [
+        torch.zeros_like(leaf) if grad is None else grad
+        for leaf, grad in zip(leaves, grads, strict=True)
+    ]
+
+
+def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    return all(map(_is_close, found, expected))
+
+
+def _is_close(found: Tensor, expected: Tensor) -> bool:
+    if found.shape != expected.shape:
+        return False
+    largest = expected.detach().abs().nan_to_num(0.0, 0.0, 0.0)
+    bound = _CLOSE * float(largest.max()) if expected.numel() else 0.0
+    return torch.allclose(found, expected, rtol=_CLOSE, atol=bound, equal_nan=True)

@@ -1,0 +1,392 @@
+"""Cells that users write: their steps are recorded where that changes nothing."""
+
+import random
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sequences_of_cells import assert_close, leaves, values_and_gradients
+from torch import nn
+from torch.nn import functional as F
+
+import tauflow
+from tauflow.cells import AbstractCell, AbstractHoistedCell, CfCCell, Hoisted, LTCCell
+from tauflow.errors import ArgumentError, BackendError, ShapeError
+from tauflow.kernels import KernelCall, kernels_of, pick
+from tauflow.kernels.recorded import run_recorded
+from tauflow.sequence import reference_loop
+
+INPUTS, NEURONS = 3, 4
+GAIN = 1.0
+
+
+class Leaky(AbstractCell):
+    """What users begin with; ``change`` is done to what the step would return."""
+
+    def __init__(self, input_size=INPUTS, hidden_size=NEURONS, change=None):
+        super().__init__(input_size, hidden_size)
+        self.linear = nn.Linear(input_size + hidden_size, hidden_size)
+        self.change = change
+        self.gain = self._hidden_gain = 1.0
+        self.trace, self._calls = [], 0
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def step(self, x, h, dt):
+        u = self.gain * self._hidden_gain * torch.tanh(self.linear(torch.cat((x, h), 1)))
+        after = u + (h - u) * torch.exp(-dt)
+        return after if self.change is None else self.change(self, x, h, after)
+
+
+class FitzHughNagumo(AbstractCell):
+    """Two parts of the state, a cube, and a readout of its own."""
+
+    state_names = ("v", "w")
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.inward = nn.Linear(INPUTS, NEURONS)
+        self.log_tau = nn.Parameter(torch.full((NEURONS,), 0.3))
+        self.outward = nn.Parameter(torch.randn(NEURONS))
+
+    def step(self, x, h, dt):
+        v, w = h.chunk(2, dim=1)
+        for _ in range(2):
+            slope = v - v**3 / 3 - w + self.inward(x)
+            v, w = v + 0.1 * dt * slope, w + 0.1 * dt * (v + 0.7 - 0.8 * w) * self.log_tau.exp()
+        return torch.cat((v, w), 1)
+
+    def readout(self, h):
+        return self.outward * h[..., :NEURONS]
+
+
+class Normalised(AbstractCell):
+    """A gated cell with normalised layers, one of them without scales."""
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.linear = nn.Linear(INPUTS + NEURONS, 2 * NEURONS)
+        self.norm = nn.LayerNorm(2 * NEURONS)
+        with torch.no_grad():
+            self.norm.weight.uniform_(0.5, 1.5), self.norm.bias.uniform_(-0.5, 0.5)
+
+    def step(self, x, h, dt):
+        gate, new = self.norm(self.linear(torch.cat((x, h), 1))).chunk(2, 1)
+        new = torch.tanh(new) * torch.sigmoid(gate) * dt
+        return F.layer_norm(h + new, (NEURONS,))
+
+
+class Products(AbstractCell):
+    """Products written as sums over indices, and less usual functions."""
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.W, self.A = (
+            nn.Parameter(torch.randn(INPUTS, NEURONS)),
+            nn.Parameter(torch.eye(NEURONS)),
+        )
+
+    def step(self, x, h, dt):
+        u = torch.einsum("bi,ij->bj", x, self.W) + torch.einsum("jk,bk->bj", self.A, h)
+        u = F.elu(u, 0.7) + F.leaky_relu(u - 0.2, 0.1) - torch.rsqrt(u * u + 1)
+        return (torch.selu(u) + dt * (h.abs() + 0.1) ** -3) / (1 + u**4)
+
+
+class Observing(AbstractCell):
+    """Takes the mask of measured features."""
+
+    uses_observed = True
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.W = nn.Parameter(torch.randn(NEURONS, INPUTS))
+        self.W_seen = nn.Parameter(torch.randn(NEURONS, INPUTS))
+
+    def step(self, x, h, dt, observed):
+        u = F.linear(torch.where(observed, x, 0.0), self.W) + F.linear(observed.to(x), self.W_seen)
+        return torch.lerp(h, torch.tanh(u), torch.sigmoid(dt))
+
+
+class Hoisting(AbstractHoistedCell):
+    """Does for all samples at once what the state does not touch."""
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.inward, self.W = (
+            nn.Linear(INPUTS, NEURONS),
+            nn.Parameter(torch.randn(NEURONS, NEURONS)),
+        )
+
+    def hoist(self, x, dt):
+        return Hoisted((self.inward(x), torch.exp(-dt)), (0.5 * self.W.T,))
+
+    def advance(self, h, u, decay, inner):
+        return decay * h + torch.tanh(u + h @ inner)
+
+
+class OtherLTC(LTCCell):
+    """A cell of the library with something added to its step."""
+
+    def step(self, x, h, dt):
+        return 0.9 * super().step(x, h, dt) + 0.1 * torch.sin(h)
+
+
+class Free(AbstractCell):
+    """Without parameters."""
+
+    def __init__(self):
+        super().__init__(INPUTS, INPUTS)
+
+    def step(self, x, h, dt):
+        return x + h * torch.exp(-dt)
+
+
+CELLS = [
+    *(Leaky, FitzHughNagumo, Normalised, Products, Observing, Hoisting, Free),
+    lambda: OtherLTC(INPUTS, NEURONS),
+]
+
+
+def call_of(cell, rows=3, steps=20, *, masked=False):
+    x = torch.randn(rows, steps, cell.input_size).requires_grad_()
+    h = (0.3 * torch.randn(rows, cell.state_size)).requires_grad_()
+    dt = (torch.rand(rows, steps, 1) + 0.1).requires_grad_()
+    mask = torch.rand(rows, steps) < 0.7 if masked else None
+    seen = torch.rand(x.shape) < 0.6 if cell.uses_observed else None
+    return KernelCall(cell, x, h, dt, mask, seen)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(3)
+
+
+@pytest.mark.parametrize("build", CELLS)
+@pytest.mark.parametrize(("rows", "masked"), [(1, False), (3, True), (11, False)])
+def test_it_is_the_step(build, rows, masked):
+    call = call_of(build(), rows, masked=masked)
+    row = pick(call, "auto")
+    assert row is not None
+    assert row.run.__wrapped__ is run_recorded
+    expected = values_and_gradients(reference_loop, call)
+    for _ in range(2):
+        assert_close(values_and_gradients(row.run, call), expected)
+    with torch.no_grad():
+        assert_close(pick(replace(call, mask=None), "numba").run(call), expected[:2])
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_any_number_of_threads(threads):
+    call, before = call_of(Normalised(), 17), torch.get_num_threads()
+    expected = values_and_gradients(reference_loop, call)
+    torch.set_num_threads(threads)
+    try:
+        assert_close(values_and_gradients(pick(call, "auto").run, call), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_plain_steps_are_taken_where_they_are_faster():
+    call = call_of(Leaky(), steps=11)
+    assert pick(call, "auto") is None
+    assert pick(call, "numba").run.__wrapped__ is run_recorded
+    longer = call_of(Leaky(), steps=20)
+    assert pick(longer, "auto") is not None
+    with torch.no_grad():
+        assert pick(longer, "auto") is None
+    assert pick(longer, "reference") is None
+    with pytest.raises(BackendError, match="no kernel for Leaky"):
+        pick(longer, "triton")
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_whatever_a_step_reads_may_change_between_calls(learns):
+    global GAIN
+    cell = Leaky(change=lambda cell, x, h, after: GAIN * after)
+    call, seen = call_of(cell, steps=30), []
+    with nullcontext() if learns else torch.no_grad():
+        for numbers in ((1, 1, 1), (2, 1, 1), (2, 3, 1), (2, 3, 4)):
+            GAIN, cell.gain, cell._hidden_gain = numbers
+            row = pick(call, "auto")
+            assert row is not None
+            seen.append(row.run(call)[0])
+            assert_close([seen[-1]], reference_loop(call)[:1])
+    assert len({float(one.sum().detach()) for one in seen}) == 4
+
+
+def counted(cell, x, h, after):
+    cell._calls += 1
+    return after / cell._calls
+
+
+def traced(cell, x, h, after):
+    cell.trace.append(h)
+    return after
+
+
+def buffered(cell, x, h, after):
+    cell.count += 1
+    return after / cell.count
+
+
+def averaged(cell, x, h, after):
+    cell.mean.lerp_(after.detach().mean(0), 0.1)
+    return after - cell.mean
+
+
+def by_numpy(cell, x, h, after):
+    return after + torch.from_numpy(np.tanh(x.detach().numpy().sum(1, keepdims=True)))
+
+
+def changed_in_place(cell, x, h, after):
+    h.mul_(0.5)
+    return after
+
+
+REFUSED = {
+    "a count": (counted, "changes what is set on the cell"),
+    "a list": (traced, "changes what is set on the cell"),
+    "a buffer": (buffered, "changes what lasts longer than a step"),
+    "a mean": (averaged, "changes what lasts longer than a step"),
+    "numpy": (by_numpy, "comes to something else"),
+    "the batch": (lambda cell, x, h, after: after - h.mean(0), "other sequences of the batch"),
+    "a branch": (lambda cell, x, h, after: after if h.sum() > 0 else h + 1, "looks at numbers"),
+    "a sort": (lambda cell, x, h, after: after.sort(1)[0], "int64"),
+    "wide numbers": (lambda cell, x, h, after: after.double().cumsum(1).float(), "float64"),
+    "many products": (
+        lambda cell, x, h, after: (after[:, :, None] @ h[:, None, :]).mean(2) + after,
+        "several matrices",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_step_that_does_more_than_a_recording_tells_is_taken_every_time(change, reason):
+    results = []
+    for backend in ("auto", "reference"):
+        torch.manual_seed(0)
+        rnn = tauflow.RNN(Leaky(change=change), backend=backend)
+        x, h = torch.randn(4, 30, INPUTS), torch.randn(4, NEURONS)
+        y, last = rnn(x, h)
+        (y.sum() + last.sum()).backward()
+        with torch.no_grad():
+            again, _ = rnn(x, h)
+        kept = [rnn.cell.count, rnn.cell.mean, torch.tensor(rnn.cell._calls)]
+        grads = [parameter.grad for parameter in rnn.parameters()]
+        results.append([y, last, again, *grads, *kept, torch.tensor(len(rnn.cell.trace))])
+        if backend == "auto":
+            call = KernelCall(rnn.cell, x, h, torch.ones(4, 30, 1))
+            assert reason in kernels_of(rnn.cell)[0].why_not(call)
+            with pytest.raises(BackendError, match=reason):
+                pick(call, "numba")
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_numbers_that_torch_does_not_draw_are_drawn_for_every_step():
+    def noisy(cell, x, h, after):
+        return after + 0.1 * random.random()
+
+    rnn = tauflow.RNN(Leaky(change=noisy))
+    with torch.no_grad():
+        rnn.cell.linear.weight.zero_()
+        rnn.cell.linear.bias.zero_()
+        y, _ = rnn(torch.zeros(1, 40, INPUTS), torch.zeros(1, NEURONS))
+    added = y[0, 1:, 0] - y[0, :-1, 0] * np.exp(-1)
+    assert len({round(float(one), 6) for one in added}) > 30
+
+
+def test_what_a_step_leaves_on_its_cell_once_does_no_harm():
+    def kept(cell, x, h, after):
+        if not hasattr(cell, "_kept"):
+            cell._kept = 0.5
+        return cell._kept * after
+
+    call = call_of(Leaky(change=kept))
+    row = pick(call, "auto")
+    assert row is not None
+    assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
+
+
+class Slope(torch.autograd.Function):
+    """A step whose gradient is that of something smooth."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return (z > 0).to(z.dtype)
+
+    @staticmethod
+    def backward(ctx, pull):
+        return pull / (1 + ctx.saved_tensors[0].abs()) ** 2
+
+
+def test_a_gradient_of_ones_own_is_kept():
+    call = call_of(Leaky(change=lambda cell, x, h, after: Slope.apply(after) + after), steps=30)
+    assert pick(call, "auto") is None
+    with torch.no_grad():
+        assert pick(call, "auto") is not None
+
+
+def test_dropout_draws_at_every_step():
+    call = call_of(Leaky(change=lambda cell, x, h, after: F.dropout(after, 0.5, cell.training)))
+    assert "draws numbers" in kernels_of(call.cell)[0].why_not(call)
+    call.cell.eval()
+    assert pick(call, "auto") is not None
+
+
+def test_hooks_are_called_at_every_step():
+    cell, seen = Leaky(), []
+    rnn = tauflow.RNN(cell)
+    cell.linear.register_forward_hook(lambda *_: seen.append(1))
+    rnn(torch.zeros(2, 30, INPUTS))
+    assert len(seen) == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (changed_in_place, ArgumentError, "in place"),
+        (lambda cell, x, h, after: after[:1], ShapeError, "the new state has shape"),
+        (lambda cell, x, h, after: None, ArgumentError, "returned None"),
+        (lambda cell, x, h, after: after @ x, RuntimeError, "shape"),
+        (lambda cell, x, h, after: {}["gone"], KeyError, "gone"),
+    ],
+)
+def test_errors_are_those_of_plain_steps(change, error, words):
+    rnn = tauflow.RNN(Leaky(change=change))
+    with pytest.raises(error, match=words):
+        rnn(torch.zeros(2, 30, INPUTS))
+
+
+def test_hooks_and_gradients_of_parameters_are_left_as_they_are():
+    call, seen = call_of(Leaky()), []
+    call.cell.linear.weight.register_hook(seen.append)
+    assert pick(call, "auto") is not None
+    assert not seen
+    assert all(leaf.grad is None for leaf in leaves(call))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_take_plain_steps(dtype):
+    rnn = tauflow.RNN(Leaky()).to(dtype)
+    x = torch.randn(2, 30, INPUTS).to(dtype)
+    y, _ = rnn(x)
+    assert y.dtype is dtype
+    h = x.new_zeros(2, NEURONS)
+    assert pick(KernelCall(rnn.cell, x, h, x.new_ones(2, 30, 1)), "auto") is None
+
+
+def test_a_cell_with_weights_of_two_dtypes_is_not_recorded():
+    cell = Leaky(change=lambda cell, x, h, after: after.to(cell.wide).mul(cell.wide).to(h))
+    cell.wide = nn.Parameter(torch.ones(NEURONS, dtype=torch.float64))
+    call = call_of(cell, steps=30)
+    assert pick(call, "auto") is None
+    assert "float32" in kernels_of(cell)[0].why_not(call)
+
+
+def test_a_cell_of_the_library_does_not_come_here():
+    assert kernels_of(CfCCell(2, 3)) != kernels_of(Leaky())
+    assert all(row.cell is CfCCell for row in kernels_of(CfCCell(2, 3)))
