@@ -91,7 +91,7 @@ class Products(AbstractCell):
     def step(self, x, h, dt):
         u = torch.einsum("bi,ij->bj", x, self.W) + torch.einsum("jk,bk->bj", self.A, h)
         u = F.elu(u, 0.7) + F.leaky_relu(u - 0.2, 0.1) - torch.rsqrt(u * u + 1)
-        return (torch.selu(u) + dt * (h.abs() + 0.1) ** -3) / (1 + u**4)
+        return (torch.selu(u) + dt * (h.abs() + 1) ** -3) / (1 + u**4)
 
 
 class Observing(AbstractCell):
@@ -104,7 +104,8 @@ class Observing(AbstractCell):
         self.W = nn.Parameter(torch.randn(NEURONS, INPUTS))
         self.W_seen = nn.Parameter(torch.randn(NEURONS, INPUTS))
 
-    def step(self, x, h, dt, observed):
+    def step(self, x, h, dt, observed=None):
+        observed = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
         u = F.linear(torch.where(observed, x, 0.0), self.W) + F.linear(observed.to(x), self.W_seen)
         return torch.lerp(h, torch.tanh(u), torch.sigmoid(dt))
 
@@ -343,6 +344,26 @@ def test_hooks_are_called_at_every_step():
     cell.linear.register_forward_hook(lambda *_: seen.append(1))
     rnn(torch.zeros(2, 30, INPUTS))
     assert len(seen) == 30
+
+
+@pytest.mark.parametrize("name", ["cfc", "cfc-mmrnn", "gnode", "wired-cfc"])
+def test_hooks_on_the_way_back_are_called_whatever_the_cell(name):
+    seen = {}
+    for backend in ("auto", "reference"):
+        torch.manual_seed(0)
+        rnn = tauflow.build(name, INPUTS, 8, backend=backend)
+        parts = [part for part in rnn.cell.modules() if isinstance(part, nn.Linear)]
+        calls = []
+        for part in parts:
+            part.register_full_backward_pre_hook(
+                lambda part, pull, calls=calls: calls.append(1) or (0 * pull[0],)
+            )
+        rnn(torch.ones(2, 20, INPUTS, requires_grad=True))[0].sum().backward()
+        grads = [None if p.grad is None else p.grad.clone() for p in rnn.parameters()]
+        seen[backend] = len(calls), grads
+    assert seen["auto"][0] == seen["reference"][0]
+    for one, other in zip(seen["auto"][1], seen["reference"][1], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     uses_dt: bool = True
     """Whether the gap changes the result."""
     uses_observed: bool = False
-    """Whether ``step`` takes a fourth argument, the (B, I) mask of measured features."""
+    """Whether ``step`` takes a fourth argument ``observed``, the (B, I) mask of measured features;
+    ``None``, its default, where nothing is missing and in the layers above the first."""
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
     state_names: ClassVar[tuple[str, ...]] = ("h",)

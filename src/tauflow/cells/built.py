@@ -27,6 +27,7 @@ _SIZES = (
 _OF_GAP = ("solver", "substeps", "rtol", "atol")
 """What a cell with a ``gap`` tells of its solver, which does not follow."""
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
 _METHODS = {"forward", "step", "hoist", "advance", "readout"}
 
 
@@ -120,7 +121,7 @@ def _may_be_altered(module: nn.Module, part: Part) -> bool:
         module.__class__ is not part.kind
         or len(own["_modules"]) != len(part.children)  # others by the same names have other classes
         or not own.keys().isdisjoint(_METHODS)
-        or bool(own["_forward_pre_hooks"] or own["_forward_hooks"] or own["_backward_hooks"])
+        or any(own[kind] for kind in HOOKS)
     )
 
 
@@ -135,9 +136,9 @@ def _altered(module: nn.Module, part: Part) -> str | None:
     if not module.__dict__.keys().isdisjoint(_METHODS):
         return "has a method of its own now"
     if part.path:  # nothing calls the cell itself, but its step
-        hooks = module._forward_pre_hooks
-        foreign = hooks and not all(isinstance(h, REPARAMETRISATIONS) for h in hooks.values())
-        if foreign or module._forward_hooks or module._backward_hooks:
+        own = {kind: module.__dict__[kind].values() for kind in HOOKS}
+        before = [h for h in own["_forward_pre_hooks"] if not isinstance(h, REPARAMETRISATIONS)]
+        if before or any(hooks for kind, hooks in own.items() if kind != "_forward_pre_hooks"):
             return "has hooks"
     return None
 

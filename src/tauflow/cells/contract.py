@@ -30,13 +30,25 @@ def check_cell(cell: "AbstractCell") -> None:
             f"{where}: state_names is {names!r}, expected a tuple of different names, one for each "
             "part of the state, such as ('h', 'c') or ('h',)."
         )
-    observed = ("observed",) if cell.uses_observed else ()
-    _check_call(cell, "step", "x", "h", "dt", *observed)
+    calls: list[tuple[str, ...]] = [("step", "x", "h", "dt")]
     if hasattr(cell, "hoist") and not hasattr(cell, "as_form"):  # of a form it takes other things
-        _check_call(cell, "hoist", "x", "dt", *observed)
+        calls.append(("hoist", "x", "dt"))
+    for method, *arguments in calls:
+        if cell.uses_observed:
+            _check_call(cell, method, *arguments, "observed")
+            advice = "Where nothing is missing it is not told: give it a default, observed=None."
+            _check_call(cell, method, *arguments, advice=advice)
+        else:
+            _check_call(cell, method, *arguments)
 
 
-def _check_call(cell: "AbstractCell", method: str, *arguments: str, by_name: str = "") -> None:
+def _check_call(
+    cell: "AbstractCell",
+    method: str,
+    *arguments: str,
+    by_name: str = "",
+    advice: str = "Let it take these.",
+) -> None:
     """Raise unless a method takes these arguments by position, and perhaps one more by name."""
     signature = _signature(getattr(cell, method))
     if signature is None:
@@ -47,11 +59,11 @@ def _check_call(cell: "AbstractCell", method: str, *arguments: str, by_name: str
     except TypeError:
         given = [*arguments, *(f"{name}={name}" for name in named)]
         where, called = f"{type(cell).__name__}.{method}", f"{method}({', '.join(given)})"
-        masked = cell.uses_observed and "observed" in arguments
+        masked = cell.uses_observed and method in ("step", "hoist")
         with_what = " of a cell with uses_observed=True" if masked else ""
         raise ArgumentError(
             f"{where} has the arguments {signature}, but the method{with_what} is called as "
-            f"{called}. Let it take these."
+            f"{called}. {advice}"
         ) from None
 
 

@@ -4,12 +4,15 @@ The tensors are the state dict, the facts the module's description; for the form
 :mod:`tauflow.tensorfile`.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
@@ -210,9 +213,39 @@ def _changes(built: nn.Module, module: nn.Module) -> str:
         for key, was in vars(twin).items():
             if key.startswith("_") or key in ("training", "options"):
                 continue  # torch's own, and the record from which the twin was built
-            if (now := getattr(part, key)) != was:
+            if _are_alike(now := getattr(part, key), was):
+                continue
+            if isinstance(was, (Tensor, np.ndarray)):
+                advice = "a tensor made of nothing but the arguments, or a buffer, is kept in files"
+                found.append(f"{where}{key} has other entries now than when built anew ({advice})")
+            else:
                 found.append(f"{where}{key} is {now!r}, was {was!r}")
     return "; ".join(found)
+
+
+def _are_alike(now: Any, was: Any) -> bool:
+    """Whether two attributes are equal, tensors and arrays in all entries, NaN being like NaN."""
+    if isinstance(was, Tensor) and isinstance(now, Tensor):
+        return now.dtype is was.dtype and _are_alike(_array(now), _array(was))
+    if isinstance(was, np.ndarray) and isinstance(now, np.ndarray):
+        numbers = was.dtype.kind in "fc"
+        return now.dtype == was.dtype and np.array_equal(now, was, equal_nan=numbers)
+    if isinstance(was, list | tuple) and isinstance(now, list | tuple):
+        same = isinstance(now, list) is isinstance(was, list) and len(now) == len(was)
+        return same and all(map(_are_alike, now, was))
+    if isinstance(was, dict) and isinstance(now, dict):
+        return now.keys() == was.keys() and all(_are_alike(now[key], was[key]) for key in was)
+    if isinstance(was, float) and isinstance(now, float) and math.isnan(was):
+        return math.isnan(now)
+    try:
+        return bool(now == was)
+    except (TypeError, ValueError, RuntimeError):  # of something that compares entry by entry
+        return False
+
+
+def _array(tensor: Tensor) -> "np.ndarray[Any, Any]":
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def _difference(

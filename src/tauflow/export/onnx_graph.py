@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+import torch.fx
 from torch import Tensor
 from torch.export import ExportedProgram
 
@@ -63,11 +65,34 @@ def onnx_graph(
             model = made.model_proto
         except torch.onnx.OnnxExporterError as error:
             raise ExportError(f"the model cannot be an ONNX graph: {_reason(error)}") from error
+    _restore_numbers(model.graph, made.exported_program or traced, onnx.numpy_helper)
     _without_traces(model.graph)
     _name_axes(model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)})
     model.graph.name = "tauflow"
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _restore_numbers(graph: Any, program: ExportedProgram, helper: Any) -> None:
+    """Write numbers that stand in a program as such with all their digits into a graph of doubles.
+
+    The exporter keeps them with those of single precision.
+    """
+    exact: dict[float, set[float]] = {}
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            for number in (*node.args, *node.kwargs.values()):
+                if type(number) is float:
+                    exact.setdefault(float(np.float32(number)), set()).add(number)
+    for inner in _graphs(graph):
+        for tensor in inner.initializer:
+            value = helper.to_array(tensor)
+            if value.dtype != np.float64 or value.size != 1:
+                continue
+            found = exact.get(float(value.item()), set())
+            if len(found) == 1:
+                whole = np.full(value.shape, next(iter(found)))
+                tensor.CopyFrom(helper.from_array(whole, tensor.name))
 
 
 def _reason(error: BaseException) -> str:

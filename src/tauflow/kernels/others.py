@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
+from tauflow.cells.built import HOOKS
 from tauflow.cells.contract import next_state, read_out
 from tauflow.errors import BackendError
 from tauflow.tapes.tape import CannotRecordError
@@ -70,8 +71,7 @@ def _told(error: Exception) -> str:
 def _hooked(cell: nn.Module) -> str | None:
     """Return which part has hooks, which are called at every step."""
     for name, part in cell.named_modules():
-        hooks = part._forward_pre_hooks or part._forward_hooks or part._backward_hooks
-        if name and (hooks or part._backward_pre_hooks):
+        if name and any(getattr(part, kind) for kind in HOOKS):
             return f"its {name} has hooks"
     return None
 

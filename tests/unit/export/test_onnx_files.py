@@ -100,6 +100,12 @@ def constant_nodes(graph):
     return found
 
 
+@pytest.mark.parametrize(("name", "options"), [("cfc", {}), ("ct-rnn", {"damping": 0.3})])
+def test_numbers_keep_their_digits_in_double_precision(tmp_path, name, options):
+    model = tauflow.build(name, 2, 3, **options).double()
+    to_onnx(model, tmp_path / "model.onnx", form="step", tolerance=1e-12)
+
+
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(("name", "form"), [("exprnn", "sequence"), ("lipschitz-rnn", "step")])
 def test_what_only_parameters_enter_is_computed_beforehand(tmp_path, name, form):

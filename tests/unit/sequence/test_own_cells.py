@@ -131,3 +131,19 @@ def test_a_cell_that_models_what_is_missing_can_be_told():
         Hoisting(3, 4)
     with pytest.raises(ArgumentError, match=r"Own.step has the .* called as step\(x, h, dt\)"):
         with_method("step", lambda self, x, h: h)
+
+
+def test_a_cell_that_models_what_is_missing_may_be_told_nothing():
+    """As where nothing is missing, and in every layer above the first."""
+
+    def step(self, x, h, dt, observed):
+        return h
+
+    with pytest.raises(ArgumentError, match=r"called as step\(x, h, dt\)\..*observed=None"):
+        type("Own", (Mine,), {"uses_observed": True, "step": step})(3, 4)
+
+    def hoist(self, x, dt, observed):
+        return Hoisted((x, dt))
+
+    with pytest.raises(ArgumentError, match=r"called as hoist\(x, dt\)\..*observed=None"):
+        type("Own", (Hoisting,), {"hoist": hoist})(3, 4)
