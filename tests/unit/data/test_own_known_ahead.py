@@ -8,7 +8,7 @@ from own_tables import NAN
 import tauflow
 from tauflow.data import from_table
 from tauflow.errors import ArgumentError, DataError
-from tauflow.predict import Predictor
+from tauflow.predict import Predictor, load_predictor
 
 SAID = {"time": "t", "known": ["plan"], "scale": False, "time_unit": None}
 
@@ -130,3 +130,53 @@ def test_the_scale_of_what_is_known_ahead_is_of_training_rows_alone(more):
         ahead = np.array(table["plan"][1:140])
         assert float(data.table.x_mean[2]) == pytest.approx(ahead.mean())
         assert float(data.table.x_scale[2]) == pytest.approx(ahead.std())
+
+
+UNEVEN = np.cumsum(1 + np.arange(200) % 3).astype(float)
+
+
+class Whole(torch.nn.Module):
+    """Answers with the inputs that hold how far ahead the rows to predict are."""
+
+    def forward(self, x, **_):
+        return x[:, -1, 5:8], None
+
+
+@pytest.mark.parametrize("missing", ["observed", "inputs"])
+def test_over_a_horizon_each_row_is_told_how_far_ahead_the_next_ones_are(missing):
+    table = series(t=UNEVEN.tolist())
+    data = from_table(table, window=10, horizon=3, missing=missing, **SAID)
+    told = ("gap ahead +1", "gap ahead +2", "gap ahead +3")
+    assert data.table.inputs == ("load", "plan", "plan +1", "plan +2", "plan +3", *told)
+    rows = np.arange(9, 9 + 3 * 3, 3)  # windows from row 0, 3, ...: their last rows
+    gaps = np.stack([UNEVEN[rows + step] - UNEVEN[rows] for step in (1, 2, 3)], axis=1)
+    np.testing.assert_allclose(data.train.x[:3, -1, 5:], gaps)
+    assert any("those to the rows to predict are inputs" in note for note in data.card.notes)
+    new = ahead(43, 40)
+    new["t"] = [*UNEVEN[:40], *(UNEVEN[39] + np.array([0.5, 4.0, 90.0]))]
+    found = Predictor.of(Whole(), data).predict(new)
+    assert found.iloc[0, 1:4].tolist() == pytest.approx(new["t"][40:])
+    assert found.iloc[0, 4:].tolist() == pytest.approx([0.5, 4.0, 90.0])
+
+
+def test_a_saved_network_is_told_how_far_ahead_it_is_asked(tmp_path):
+    data = from_table(series(t=UNEVEN.tolist()), window=10, horizon=2, **{**SAID, "scale": True})
+    rnn = tauflow.Elman(data.card.input_size, 4, return_sequences=False)
+    predictor = Predictor.of(tauflow.SequenceModel(rnn, 2), data)
+    predictor.save(tmp_path / "it")
+    answers = []
+    for far in (1.0, 30.0):
+        new = ahead(42, 40)
+        new["t"] = [*UNEVEN[:40], UNEVEN[39] + far, UNEVEN[39] + far + 1]
+        answers.append(load_predictor(tmp_path / "it").predict(new).iloc[0, 3:].tolist())
+        assert answers[-1] == pytest.approx(predictor.predict(new).iloc[0, 3:].tolist())
+    assert answers[0] != pytest.approx(answers[1])
+
+
+def test_even_times_tell_nothing_and_what_is_not_told_is_said():
+    known = from_table(series(), window=10, horizon=3, **SAID)
+    assert not any("Gaps differ" in note for note in known.card.notes)
+    said = {**SAID, "known": None}
+    unknown = from_table(series(t=UNEVEN.tolist()), window=10, horizon=3, **said)
+    assert unknown.table.inputs == ("load", "plan")
+    assert any("not told how far ahead" in note for note in unknown.card.notes)

@@ -12,7 +12,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded
 from .frames import Sequences, some
-from .options import AFTER, Categories, TableOptions
+from .options import AFTER, GAP_AHEAD, Categories, TableOptions
 from .sheet import Floats, Sheet, as_number, is_missing, truth
 from .times import is_date
 
@@ -207,7 +207,12 @@ def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
 
 
 def with_known(
-    inputs: Inputs, known: Sequence[str] | None, steps: int, sequences: Sequences
+    inputs: Inputs,
+    known: Sequence[str] | None,
+    steps: int,
+    sequences: Sequences,
+    *,
+    gaps: bool = False,
 ) -> Inputs:
     """Return the inputs with those of columns that are known ahead, of so many rows after each.
 
@@ -216,6 +221,7 @@ def with_known(
         known: names of the columns.
         steps: how many rows.
         sequences: which rows come after each.
+        gaps: whether to tell, too, how far ahead these rows are.
     """
     if not known:
         return inputs
@@ -227,6 +233,9 @@ def with_known(
             values = inputs.columns[inputs.names.index(name)].astype(np.float64)
             names += [AFTER.format(name, step) for step in range(1, steps + 1)]
             columns += list(later_of(values, steps, sequences).T)
+    if gaps:
+        names += [AFTER.format(GAP_AHEAD, step) for step in range(1, steps + 1)]
+        columns += list(gaps_to_later(len(inputs.columns[0]), steps, sequences).T)
     count = inputs.numbers
     return Inputs(
         (*inputs.names[:count], *names, *inputs.names[count:]),
@@ -234,6 +243,26 @@ def with_known(
         inputs.categories,
         later=len(names),
     )
+
+
+def gaps_differ(sequences: Sequences) -> bool:
+    """Whether gaps differ by more than rounding of the times makes them differ.
+
+    Nothing absolute may be allowed for: of times in days, a millisecond is 1.2e-8.
+    """
+    gaps = np.delete(sequences.gaps(), sequences.starts)
+    if not gaps.size:
+        return False
+    rounding = 4 * np.spacing(float(np.abs(sequences.times).max()))
+    return not np.allclose(gaps, gaps[0], rtol=1e-6, atol=rounding)
+
+
+def gaps_to_later(rows: int, steps: int, sequences: Sequences) -> Floats:
+    """Return how far ahead of each row of the table those after it are, (R, steps), or NaN."""
+    clock = np.full(rows, np.nan)
+    clock[sequences.rows] = sequences.times
+    ahead: Floats = later_of(clock, steps, sequences) - clock[:, None]
+    return ahead
 
 
 def later_of(values: Floats, steps: int, sequences: Sequences) -> Floats:

@@ -17,8 +17,8 @@ from tauflow.errors import ArgumentError, DataError, TimeError
 from .files import read_table
 from .frames import Sequences, sequences_of
 from .info import TableInfo
-from .inputs import inputs_of, later_of, with_known
-from .options import GAP_AHEAD, MEASURED
+from .inputs import gaps_to_later, inputs_of, with_known
+from .options import AFTER, GAP_AHEAD, MEASURED
 from .sheet import Bools, Floats, Sheet
 from .task import Scaling, gaps_of, with_input
 from .times import Times, read_times
@@ -187,10 +187,9 @@ def table_like(
         if ahead is not None:
             raise ArgumentError("ahead: the rows to predict say when they are. Leave it out.")
         steps = card.horizon or 1
-        inputs = with_known(inputs, options.known, steps, sequences)
-        clock = np.empty(len(sequences.rows))
-        clock[sequences.rows] = sequences.times
-        later = later_of(clock, steps, sequences) - clock[:, None]
+        told = AFTER.format(GAP_AHEAD, 1) in info.inputs
+        inputs = with_known(inputs, options.known, steps, sequences, gaps=told)
+        later = gaps_to_later(len(sequences.rows), steps, sequences)
         sequences = _before_known(sheet, info, sequences, steps)
     if card.horizon and options.window is not None:  # it is predicted from the last window
         lengths = sequences.lengths

@@ -13,7 +13,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded, different_in, numbered
 from .frames import Sequences, some
-from .inputs import Inputs
+from .inputs import Inputs, gaps_differ
 from .options import (
     CLASSIFICATION,
     NEXT_STEP,
@@ -26,6 +26,11 @@ from .options import (
 )
 from .sheet import FEW, Bools, Floats, Indices, Sheet, exact_number, truth
 
+_TOLD = "Gaps differ, so that those to the rows to predict are inputs more."
+_UNTOLD = (
+    "Gaps differ, and the network is not told how far ahead the rows to predict are: answers are "
+    "for the next rows, whenever they come. With a column that is known ahead it is told."
+)
 _PADDED = re.compile(r"[+-]?0\d+")
 
 
@@ -314,6 +319,7 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
         )
     outputs = _forecast(options, inputs)
     values = inputs.first(len(outputs))
+    differ = options.time is not None and gaps_differ(sequences)
     if options.horizon is not None:  # of windows, which are cut when the parts are known
         target = Target(
             task=NEXT_STEP,
@@ -324,6 +330,8 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             per_step=True,
             outputs=outputs,
             horizon=options.horizon,
+            ahead_differs=differ,
+            notes=(_TOLD if options.known else _UNTOLD,) if differ else (),
         )
         return _with_targets(target, sequences, sequences)
     long = sequences.kept(sequences.lengths > 1)
@@ -343,10 +351,6 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
     named = outputs if options.known else options.targets
     what = ", ".join(map(repr, named)) or "all features"
     notes = [f"Task: {NEXT_STEP}, of {what} at the time of the next row ({why})."]
-    # Gaps differ by more than rounding of the times makes them differ. Nothing absolute may be
-    # allowed for: of times in days, a millisecond is 1.2e-8.
-    gaps, rounding = ahead[cut.rows], 4 * np.spacing(float(np.abs(cut.times).max()))
-    differ = options.time is not None and not np.allclose(gaps, gaps[0], rtol=1e-6, atol=rounding)
     if differ:
         notes.append("Gaps differ, so that the gap to the row to predict is one more input.")
     target = Target(

@@ -173,9 +173,11 @@ def _arranged(
     groups = None if options.group is None else groups_of(sheet, options.group, sequences)
     if options.is_given:
         groups = parts_said(sheet, options, sequences)
-    split = split_of(target_of(sheet, options, inputs, sequences), options, groups)
-    split = windowed(split, options, inputs)
-    return with_known(inputs, options.known, options.horizon or 1, sequences), split, times
+    target = target_of(sheet, options, inputs, sequences)
+    gaps = target.horizon > 0 and target.ahead_differs
+    split = windowed(split_of(target, options, groups), options, inputs)
+    steps = options.horizon or 1
+    return with_known(inputs, options.known, steps, sequences, gaps=gaps), split, times
 
 
 def _mean_ahead(target: Target, trained: Sequences) -> float | None:

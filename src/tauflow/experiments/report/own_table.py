@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
-from tauflow.data.table.options import GAP_AHEAD, MEASURED
+from tauflow.data.table.options import AFTER, GAP_AHEAD, MEASURED
 from tauflow.experiments.run.baselines import as_before, share_without_season
 from tauflow.experiments.run.task import TaskRun
 from tauflow.export.files import PREDICTOR
@@ -127,6 +127,7 @@ def _time(info: TableInfo) -> str:
 def _missing(data: TaskData, info: TableInfo) -> list[tuple[str, float]]:
     """Return the features, and the share of the rows of all parts in which each is missing."""
     added = {GAP_AHEAD, *map(MEASURED.format, info.inputs)}
+    added |= {AFTER.format(GAP_AHEAD, step) for step in range(1, (data.card.horizon or 0) + 1)}
     names = [name for name in info.inputs if name not in added]
     rows, absent = 0, torch.zeros(len(names))
     for part in (data.train, data.valid, data.test):
