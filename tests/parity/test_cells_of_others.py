@@ -331,6 +331,19 @@ def test_a_gradient_of_ones_own_is_kept():
         assert pick(call, "auto") is not None
 
 
+def test_inference_mode_is_as_good():
+    call = call_of(Leaky(), steps=30)
+    with torch.inference_mode():
+        inside = call_of(call.cell, steps=30)
+        for one in (call, inside):
+            row = pick(one, "auto")
+            assert row is not None
+            assert_close(row.run(one), reference_loop(one))
+    with torch.no_grad():
+        assert pick(call, "auto") is not None
+    assert pick(call, "auto") is not None
+
+
 def test_dropout_draws_at_every_step():
     call = call_of(Leaky(change=lambda cell, x, h, after: F.dropout(after, 0.5, cell.training)))
     assert "draws numbers" in kernels_of(call.cell)[0].why_not(call)

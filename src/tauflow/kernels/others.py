@@ -24,6 +24,7 @@ from .engine.needs import guarded
 from .engine.program import KernelCall, KernelSpec
 from .engine.settings import Settings
 from .recorded import is_worth_recording, recorded_limits, run_recorded
+from .recordings import plain_tensors
 
 _STEPS = 3  # that are compared; what a first one takes for constant may differ in a second
 _FEW_STEPS, _FEW_STEPS_AHEAD = 12, 24  # that plain PyTorch takes as fast, and without gradients
@@ -83,7 +84,8 @@ def _try(call: KernelCall) -> None:
         CannotRecordError: they differ, or the step does not do without what recording takes away.
     """
     try:
-        _compare(call)
+        with plain_tensors():  # which count changes in place
+            _compare(call)
     except CannotRecordError:
         raise
     except Exception as error:

@@ -5,8 +5,8 @@ them alone, are read anew at every call, with their graphs, so that a recording 
 they came about. What a backend makes of a recording is its own affair.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -129,10 +129,12 @@ class Recorder:
                 held.pop(key, None)
                 held[key] = known  # the last to be dropped
                 return known, met
-        given = [call.h[:rows].detach().clone()]
-        given += [part[:rows, 0].detach().clone() for part in split.parts]
-        with kept(), _uncached(call.x):
-            graph, met, prelude = watch(split.advance, cell, split.fixed, *given, retold=not unsure)
+        with plain_tensors():
+            given = [call.h[:rows].detach().clone()]
+            given += [part[:rows, 0].detach().clone() for part in split.parts]
+            with kept(), _uncached(call.x):
+                fixed = split.fixed
+                graph, met, prelude = watch(split.advance, cell, fixed, *given, retold=not unsure)
         like = likeness(met)
         if prelude is not None:  # as in every call to come
             with unmixed(call.x):
@@ -225,6 +227,14 @@ def _uncached(like: Tensor) -> AbstractContextManager[object]:
     if dtype is None:
         return nullcontext()
     return torch.autocast(like.device.type, dtype, cache_enabled=False)
+
+
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Let what is made be plain tensors: of operations on those of inference mode less is seen."""
+    learns = torch.is_grad_enabled()
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):
+        yield
 
 
 def kept() -> torch.autograd.graph.saved_tensors_hooks:
