@@ -363,6 +363,19 @@ def test_static_columns_are_given_to_every_step():
         from_table(visits(age=age), id="patient", target="age", task="next-step", static=["age"])
 
 
+@pytest.mark.parametrize("said", [{"target": "died"}, {"task": "next-step"}])
+def test_static_columns_are_features_or_something_else(said):
+    table = visits(age=[40.0] * 36, ward=["w" if row % 3 == 0 else None for row in range(36)])
+    said = {"id": "patient", "features": ["a"], **said}
+    with pytest.raises(ArgumentError, match=r"static: column 'age' is no feature\. Name it"):
+        from_table(table, static=["age"], **said)
+    with pytest.raises(UnknownNameError, match=r"no column 'Age' \(static\)"):
+        from_table(table, static=["Age"], **said)
+    table["ward"] = [f"{row // 3 % 6}" if row % 3 == 0 else None for row in range(36)]
+    data = from_table(table, group="ward", static=["ward"], **said)
+    assert data.table.inputs[0] == "a"
+
+
 def test_a_table_without_ids_is_one_sequence_cut_by_time():
     table = {"t": range(40), "a": [row % 7 for row in range(40)], "y": [r / 9 for r in range(40)]}
     data = from_table(table, time="t", target="y")

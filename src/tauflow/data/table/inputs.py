@@ -1,7 +1,7 @@
 """The inputs of a table: numbers as they are, text as one input for each category."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,24 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
             f"{sheet.where} has no column left for features: all are id, time, target or group. "
             "Add one."
         )
+    return _ordered(sheet, options, names, used)
+
+
+def _ordered(
+    sheet: Sheet, options: TableOptions, names: Sequence[str], used: Collection[str]
+) -> tuple[str, ...]:
+    """Return the features in order: those known ahead come late, what an id has once comes last.
+
+    Args:
+        sheet: the table.
+        options: what the user says of it.
+        names: of the features.
+        used: columns that are something else, and may say so in one row of an id alone.
+
+    Raises:
+        ArgumentError: a column is said to be known ahead, or static, and is no feature or cannot
+            be both.
+    """
     static = [name for name in names if name in (options.static or ())]
     wrong = next((name for name in options.targets if name in static), None)
     if wrong is not None:
@@ -113,10 +131,13 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
         raise ArgumentError(
             f"column {wrong!r} is known ahead, and cannot be {what} too. Name it as one of them."
         )
-    missing = next((name for name in options.known or () if name not in known), None)
-    if missing is not None:
-        sheet.check_name(missing, "known")
-        raise ArgumentError(f"known: column {missing!r} is no feature. Name it as one too.")
+    for role, others in (("known", ()), ("static", used)):
+        missing = next(
+            (n for n in getattr(options, role) or () if n not in (*names, *others)), None
+        )
+        if missing is not None:
+            sheet.check_name(missing, role)
+            raise ArgumentError(f"{role}: column {missing!r} is no feature. Name it as one too.")
     last = {*known, *static}
     return (*(name for name in names if name not in last), *known, *static)
 
