@@ -67,7 +67,9 @@ def read_sheet(
         rows = plain_rows(stream, len(header), delimiter) if path.is_file() else None
         if rows is not None and any(header):
             _check_header(path, header, delimiter)
-            text = [place for place, name in enumerate(header) if name in names]
+            # Where commas are both, those in quotation may be neither: cells are needed as written.
+            both = delimiter == decimal
+            text = [place for place, name in enumerate(header) if both or name in names]
             maybe = [place for place, name in enumerate(header) if name in labels]
             stream.seek(start)
             signs = (delimiter, decimal)

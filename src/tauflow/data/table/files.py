@@ -66,16 +66,17 @@ def read_table(
     asked = delimiter or (options.delimiter if learning else COMMA)
     if not is_csv and asked != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
-    if decimal is not None:
-        options = replace(options, decimal=decimal)
+    used = (delimiter or options.delimiter) if is_csv else COMMA
+    decimal = options.decimal if decimal is None else decimal
+    options = replace(options, delimiter=used, decimal=decimal)
     if is_csv:
-        sheet = _read_csv(Path(table), delimiter or options.delimiter, options)
+        sheet = _read_csv(Path(table), options)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
     return tidied(replace(sheet, learning=learning), options, variables, only=only)
 
 
-def _read_csv(path: Path, delimiter: str, options: TableOptions) -> Sheet:
+def _read_csv(path: Path, options: TableOptions) -> Sheet:
     names = [options.id, options.group, *(options.long or ())[:1]]
     if options.time_format is not None:
         names.append(options.time)
@@ -84,7 +85,7 @@ def _read_csv(path: Path, delimiter: str, options: TableOptions) -> Sheet:
         names += options.targets
     elif options.task is None and not options.is_forecast:
         labels = options.targets
-    return read_sheet(path, delimiter, names, labels, options.decimal)
+    return read_sheet(path, options.delimiter, names, labels, options.decimal)
 
 
 def _read_parquet(path: Path) -> Sheet:

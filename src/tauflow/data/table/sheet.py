@@ -15,6 +15,7 @@ from tauflow.plain_text import control_character
 from tauflow.registry import nearest
 
 from .coded import Coded, Column, objects
+from .separators import advice_on_thousands
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
@@ -209,8 +210,13 @@ class Sheet:
         return texts
 
     def decimal_advice(self, row: int, column: str) -> str:
-        """Return what to do about a number with a decimal comma; nothing if a cell holds none."""
-        value = self.columns[column][row]
+        """Return what to do about a number with a decimal comma, or signs between thousands.
+
+        Nothing if a cell holds none.
+        """
+        cells, value = self.columns[column], self.columns[column][row]
+        if isinstance(cells, Coded) and (advice := advice_on_thousands(value, cells.different)):
+            return advice
         written = isinstance(value, str) and "," in value
         if not written or as_number(value.replace(",", ".")) is None:
             return ""

@@ -1,6 +1,5 @@
 """A table as users have it, made one with a row for each time of each id."""
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -13,12 +12,11 @@ from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .coded import Coded, Column, alike
 from .frames import ids_of, some
-from .options import CLASSIFICATION, DUPLICATES, TableOptions
+from .options import CLASSIFICATION, COMMA, DUPLICATES, TableOptions
+from .separators import DECIMAL_COMMA, doubtful_commas
 from .sheet import SHOWN, Indices, Sheet, as_number
 from .target import task_of
 from .times import read_times
-
-_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
 def tidied(
@@ -72,12 +70,21 @@ def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
                     "point, and decimals were said to have commas. Remove points between "
                     f"thousands, or {otherwise}."
                 )
+        doubt = doubtful_commas(cells.different) if options.delimiter == COMMA else None
+        if doubt is not None:
+            row, whole = (int(np.argmax(cells.codes == code)) for code in doubt)
+            raise DataError(
+                f"{sheet.holds(row, name)}, and {sheet.row(whole)} holds "
+                f"{sheet.said(whole, name)!r}: commas of the column may stand between thousands, "
+                "or before decimals, as was said. Write thousands without commas, or the decimals "
+                f"of every number ({sheet.said(whole, name)},0)."
+            )
         columns[name] = cells.changed(_pointed)
     return replace(sheet, columns=columns)
 
 
 def _pointed(cell: Any) -> Any:
-    is_number = isinstance(cell, str) and _COMMA.fullmatch(cell)
+    is_number = isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
     return cell.replace(",", ".") if is_number else cell
 
 

@@ -1,0 +1,72 @@
+"""Commas in numbers: before decimals, or between thousands, which a reader must not guess."""
+
+import numpy as np
+import pytest
+from own_tables import unpadded, visits, write
+
+from tauflow.data import from_table, read_csv
+from tauflow.errors import DataError
+
+SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a"], "scale": False}
+
+
+def counted(**columns):
+    """Return visits in which all other numbers are whole ones."""
+    rows = range(36)
+    whole = {"hours": [0, 1, 2] * 12, "a": list(rows), "b": [row % 5 for row in rows]}
+    return visits(**{**whole, **columns})
+
+
+WITHOUT = r"write numbers without them, 1250, and decimals with a point\.$"
+
+
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (["900", "1,050", "1,100"], WITHOUT),
+        (["36,625", "1,050", "-2,125"], WITHOUT),
+        (["1,050", "0,125", "36"], r"Write decimals with a point, or pass decimal=','"),
+        (["1,050", "12,5", "36"], r"Write decimals with a point, or pass decimal=','"),
+    ],
+)
+def test_commas_before_three_digits_are_not_said_to_be_decimal(tmp_path, cells, advice):
+    with pytest.raises(DataError, match=rf"'a' holds '(1,050|36,625)', expected .* {advice}") as e:
+        read_csv(write(tmp_path / "t.csv", counted(a=cells * 12)), **SAID)
+    assert ("decimal=" in str(e.value)) == ("decimal=" in advice)
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_commas_that_may_be_either_are_refused_where_they_are_said_to_be_decimal(
+    tmp_path, from_file
+):
+    table = counted(a=["900", "1,050", "1,100"] * 12)
+    message = r"row \d.* 'a' holds '1,050', and row \d holds '900': commas .*\(900,0\)\.$"
+    source = write(tmp_path / "t.csv", table) if from_file else table
+    with pytest.raises(DataError, match=message):
+        from_table(source, decimal=",", **SAID)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["0,125", "36,625", "-1,5"],
+        ["0,125", "0,250", "900"],
+        ["36,625", "37", "1,125"],
+        ["36,625", "137,0", "1,125"],
+        ["36,625", "137", "1370"],  # thousands have no sign here
+        ["1,050", "1,100", "2,350"],
+        [",5", "1,5e2", ""],
+    ],
+)
+def test_decimal_commas_are_read(tmp_path, cells, delimiter):
+    path = write(tmp_path / "t.csv", counted(a=cells * 12), delimiter)
+    data = read_csv(path, delimiter=delimiter, decimal=",", **SAID)
+    want = [float(cell.replace(",", ".")) if cell else np.nan for cell in cells]
+    np.testing.assert_allclose(unpadded(data)["p03"][:, 0], want, rtol=1e-5)
+
+
+def test_a_file_with_other_delimiters_has_commas_before_decimals(tmp_path):
+    path = write(tmp_path / "t.csv", counted(a=["900", "1,050", "1,100"] * 12), ";")
+    data = read_csv(path, delimiter=";", decimal=",", **SAID)
+    np.testing.assert_allclose(unpadded(data)["p03"][:, 0], [900, 1.05, 1.1], rtol=1e-5)
