@@ -70,3 +70,55 @@ def test_a_file_with_other_delimiters_has_commas_before_decimals(tmp_path):
     path = write(tmp_path / "t.csv", counted(a=["900", "1,050", "1,100"] * 12), ";")
     data = read_csv(path, delimiter=";", decimal=",", **SAID)
     np.testing.assert_allclose(unpadded(data)["p03"][:, 0], [900, 1.05, 1.1], rtol=1e-5)
+
+
+GROUPED = [
+    (["1.150,5", "1.250,5", "12.000,0"], ","),
+    (["1.150,5", "950,5", "1.250,5"], ","),
+    (["1,150.5", "1,250.5", "1,000"], "."),
+    (["1,150.5", "950.5", "1,250.5"], "."),
+    (["1,234,567", "2,234,567", "3,234,567"], "."),
+    (["1 150", "1 250", "1 350"], "."),
+    (["1\u00a0150,5", "1\u00a0250", "1\u202f350"], ","),
+    (["1'150.5", "1'250", "1'350"], "."),
+]
+
+
+@pytest.mark.parametrize(("cells", "decimal"), GROUPED)
+@pytest.mark.parametrize("target", [False, True])
+def test_numbers_with_signs_between_thousands_are_no_categories(tmp_path, cells, decimal, target):
+    path = write(tmp_path / "t.csv", counted(a=cells * 12), ";")
+    said = {**SAID, "delimiter": ";", "decimal": decimal}
+    if target:
+        said |= {"target": "a", "features": ["b"]}
+    with pytest.raises(DataError, match=r"'a' holds .1.*Write numbers without signs between"):
+        read_csv(path, **said)
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (["1,250", "1,500", "1,250"], "write numbers without them, 1250"),
+        (["2,5", "3,5", "3"], "Write decimals with a point, or pass decimal=','"),
+    ],
+)
+def test_numbers_that_cannot_be_read_are_classes_if_that_is_said(
+    tmp_path, cells, advice, from_file
+):
+    said = {**SAID, "target": "y"}
+    source = counted(y=cells * 12)
+    source = write(tmp_path / "t.csv", source) if from_file else source
+    message = rf"'y' holds '[12],.*cells of the target seem to be numbers\. .*{advice}.*--task"
+    with pytest.raises(DataError, match=message):
+        from_table(source, **said)
+    data = from_table(source, task="classification", **said)
+    assert data.table.outputs == tuple(sorted(set(cells)))
+
+
+def test_texts_that_only_resemble_such_numbers_are_categories():
+    for cells in (["1.150,5", "none", "1.250,5"], ["1 150 m", "2", "x"], ["1,2", "1,2,3", "a"]):
+        data = from_table(counted(y=cells * 12), **{**SAID, "target": "y"})
+        assert data.table.outputs == tuple(sorted(cells))
+    data = from_table(counted(a=["1.2.3", "1.100.200", "2.0.1"] * 12), **SAID)
+    assert data.table.inputs == ("a=1.100.200", "a=1.2.3", "a=2.0.1")

@@ -13,6 +13,7 @@ from tauflow.errors import ArgumentError, DataError
 from .coded import Coded
 from .frames import Sequences, some
 from .options import AFTER, GAP_AHEAD, Categories, TableOptions
+from .separators import is_grouped
 from .sheet import Floats, Sheet, as_number, is_missing, truth
 from .times import is_date
 
@@ -174,7 +175,8 @@ def inputs_of(sheet: Sheet, features: Sequence[str], known: Categories | None = 
 def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
     """Return the different texts of a column, sorted; none if one of them is a number or a date.
 
-    A number among texts is a mistake, and is said to be one where the column is read as numbers.
+    A number among texts is a mistake, and is said to be one where the column is read as numbers. So
+    is a column of nothing but numbers with signs between thousands.
     Only a column that says that it is categorical has categories of any kind.
 
     Raises:
@@ -186,6 +188,8 @@ def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
     elif isinstance(values, Coded):
         cells = [cell for cell in values.occurring().different if not is_missing(cell)]
         if not all(isinstance(cell, str) and not _is_number(cell) for cell in cells):
+            return ()
+        if all(map(is_grouped, cells)):
             return ()
     else:
         return ()

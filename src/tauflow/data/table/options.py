@@ -126,8 +126,8 @@ class TableOptions:
             as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a
             model is compared with.
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
-        decimal: sign before the decimals of numbers that are text, a point or a comma. Signs between
-            thousands are refused.
+        decimal: sign before the decimals of numbers that are text, a point or a comma. Signs
+            between thousands are refused.
         split_column: column that says the part of each id: ``train``, ``valid`` or ``test``.
         known: columns whose later values are known ahead, such as the hour of the day or a plan.
             They are not predicted: of a forecast each row is told those of the rows to predict, as

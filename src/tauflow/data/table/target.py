@@ -24,6 +24,7 @@ from .options import (
     WHOLE,
     TableOptions,
 )
+from .separators import refuse_unread_numbers
 from .sheet import FEW, Bools, Floats, Indices, Sheet, exact_number, truth
 
 _TOLD = "Gaps differ, so that those to the rows to predict are inputs more."
@@ -166,7 +167,7 @@ def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
 
     Raises:
         ArgumentError: several targets are to be classes.
-        DataError: there is no value of the target, or it holds dates.
+        DataError: there is no value of the target, it holds dates, or numbers that cannot be read.
     """
     names, task = options.targets, options.task
     if len(names) > 1:
@@ -181,6 +182,8 @@ def task_of(sheet: Sheet, options: TableOptions) -> tuple[str, str]:
     kind, count = kind_of(sheet, names[0], most=FEW)
     if names[0] in sheet.categorical:
         return CLASSIFICATION, f"{names[0]!r} is categorical, with {count} categories"
+    if kind == TEXTS:
+        refuse_unread_numbers(sheet, names[0])
     few = kind == WHOLE and count <= FEW
     why = f"{names[0]!r} holds {kind}"
     if kind != TRUTHS:
