@@ -117,6 +117,7 @@ class TableOptions:
             their numbers, and the last text, where classes to predict must agree; or the
             ``"last"`` ones. Groups and parts must agree in any case.
         time_format: of times that are text, as ``strptime`` of Python takes it: ``%d.%m.%Y %H:%M``.
+            Offsets from UTC, such as +0200, are ``%z``; names of time zones, ``%Z``, are refused.
         window: rows of a sequence to learn from; longer ones are cut into windows, of which none
             reaches into another part. By default sequences are whole.
         stride: rows from one window to the next; by default as many as a window has, or of a

@@ -89,7 +89,17 @@ def _pointed(cell: Any) -> Any:
 
 
 def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
-    """Return the table with dates where times are written in a format of ``strptime``."""
+    """Return the table with dates where times are written in a format of ``strptime``.
+
+    Raises:
+        ArgumentError: Python would read a part of the times, and leave it out of the dates.
+        TimeError: a cell is not written so.
+    """
+    if "%Z" in form.replace("%%", ""):
+        raise ArgumentError(
+            f"time_format={form!r}: Python reads the name of a time zone (%Z) and leaves it out of "
+            "the date. Write the offset from UTC instead, such as +0200, and read it with %z."
+        )
     values = sheet.columns[column]
     if values.dtype.kind in "mM":
         return sheet
