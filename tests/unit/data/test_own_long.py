@@ -90,6 +90,22 @@ def test_rows_of_one_time_in_a_wide_table():
         from_table(backwards, duplicates="mean", **SAID)
 
 
+@pytest.mark.parametrize("long", [False, True])
+def test_truth_values_of_one_time_have_a_mean_in_a_file_and_a_frame(tmp_path, long):
+    alarm = [True, False, True, False, False, True] * 6
+    table = pandas.DataFrame(visits(hours=[0.0, 0.0, 4.0] * 12, a=alarm)).drop(columns="b")
+    said = {**SAID, "duplicates": "mean"}
+    if long:
+        table = table.rename(columns={"a": "value"}).assign(what="a")
+        said["long"] = ("what", "value")
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    file, frame = read_csv(tmp_path / "visits.csv", **said), from_table(table, **said)
+    for data in (file, frame):
+        assert unpadded(data)["p00"][:, 0].tolist() == pytest.approx([0.5, 1.0])
+        assert unpadded(data)["p01"][:, 0].tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+    assert_same(file, frame)
+
+
 TWICE = {"id": "p", "time": "h", "target": "stage", "features": ["v"], "duplicates": "mean"}
 
 

@@ -14,7 +14,7 @@ from .coded import Coded, Column, alike
 from .frames import ids_of, some
 from .options import CLASSIFICATION, COMMA, DUPLICATES, TableOptions
 from .separators import DECIMAL_COMMA, doubtful_commas
-from .sheet import SHOWN, Indices, Sheet, as_number
+from .sheet import SHOWN, Indices, Sheet, as_number, truth
 from .target import task_of
 from .times import read_times
 
@@ -339,7 +339,9 @@ class _Cells:
             return None
         if isinstance(values, Coded):
             found = values[rows].occurring()
-            numbers = found.each(as_number)
+            numbers = found.each(truth)
+            if None in numbers or self.options.duplicates != DUPLICATES[1]:
+                numbers = found.each(as_number)
             return None if None in numbers else np.array(numbers, np.float64)[found.codes]
         return values[rows].astype(np.float64) if values.dtype.kind in "biuf" else None
 
