@@ -208,6 +208,13 @@ def test_text_is_one_input_for_each_category(missing):
         sequences_like(data, visits(**{"ward": [*["north"] * 5, "west", *["north"] * 30]}))
 
 
+def test_text_with_a_point_is_another_category():
+    data = from_table(visits(ward=["v1", "v2", "ward A"] * 12), **SAID)
+    for new in ("v1.0", "ward A.0", "v1."):
+        with pytest.raises(DataError, match=rf"holds '{new}', a category .* Known are: v1, v2, wa"):
+            sequences_like(data, visits(ward=[new, "v2", "v1"] * 12))
+
+
 def test_text_is_kept_by_a_predictor(tmp_path):
     import tauflow
 

@@ -1,6 +1,7 @@
 """The inputs of a table: numbers as they are, text as one input for each category."""
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ MOST = 50
 """More different texts than these are no categories, but names or remarks."""
 ONE_OF = "{}={}"
 """Name of the input that is 1 where a column holds a category."""
+_FLOATING = re.compile(r"-?(?:0|[1-9]\d*)\.0")
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,8 @@ def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
 
     def place(text: str) -> int:
         # Codes beside missing values may come as floating point: 2 is 2.0 there.
-        return places.get(text, places.get(text.removesuffix(".0"), -1))
+        whole = text.removesuffix(".0") if _FLOATING.fullmatch(text) else text
+        return places.get(text, places.get(whole, -1))
 
     found = sheet.texts(column).told(place, np.int64)
     found[missing] = -1
