@@ -1,5 +1,7 @@
 """``tauflow inspect``: what a table of the user's own seems to be, and what to do with it."""
 
+import csv
+import io
 import shlex
 from dataclasses import fields
 from itertools import pairwise
@@ -69,8 +71,16 @@ def _command(path: Path, options: "TableOptions") -> str:
     for one in fields(options):
         value = getattr(options, one.name)
         if value != one.default and one.name != "split_by":
-            text = ",".join(value) if isinstance(value, tuple) else str(value)
-            words += [f"--{one.name.replace('_', '-')}", text]
+            words.append(f"--{one.name.replace('_', '-')}")
+            if not isinstance(value, bool):
+                words.append(_listed(value) if isinstance(value, tuple) else str(value))
     if options.id is None:
         words += ["--window", "100"]
     return shlex.join(words)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Return names as an option takes several: those with a comma in quotation marks."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()

@@ -1,5 +1,6 @@
 """``tauflow inspect``: what a file seems to be, and a command that works."""
 
+import csv
 import re
 import shlex
 
@@ -54,12 +55,29 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     assert "median 15 minutes" in output
     assert re.search(r"note +│ feature +│ nothing +│ +100 %", output)
     words = suggested(output)
-    assert words[2:] == ["--time", "timestamp", "--window", "100"]
-    words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--features", "power", "--epochs", 1]
+    assert words[2:] == ["--time", "timestamp", "--features", "power", "--window", "100"]
+    words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--epochs", 1]
     trained = call(*words, "--model", "gru", "--hidden-size", 2).output
     assert "forecast of the 4 rows after a window, of power" in trained
     assert "Windows of 20 rows, a new one every 4, each with the 4 rows after it" in trained
     assert trained.index("│ persistence") < trained.index("│ seasonal naive")
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_the_command_sorts_and_leaves_out_columns_without_values(call, tmp_path, long):
+    frame = records().pivot_table("value", ["stay", "hours", "died"], "parameter").reset_index()
+    frame = frame.rename(columns={"Lactate": "Lactate, blood"}).assign(label=None, note="")
+    if long:
+        frame = frame.melt(["stay", "hours", "died"], var_name="item").query("item != 'note'")
+    frame.sample(frac=1, random_state=0).to_csv(tmp_path / "stays.csv", index=False)
+    words = suggested(call("inspect", "stays.csv").output)
+    place = words.index("--features") + 1
+    assert sorted(next(csv.reader([words[place]]))) == ["HR", "Lactate, blood"]
+    assert ("--sort" in words) == (not long)
+    trained = call(*words, "--epochs", 1, "--model", "gru-d", "--hidden-size", 2).output
+    assert "Task: classification, one target per id" in trained
+    frame.sort_values(["stay", "hours"]).to_csv(tmp_path / "stays.csv", index=False)
+    assert "--sort" not in suggested(call("inspect", "stays.csv").output)
 
 
 def test_classes_with_leading_zeros_are_told_apart(call, tmp_path):

@@ -10,7 +10,7 @@ from tauflow.errors import TauflowError
 
 from .coded import Coded, different_in
 from .files import read_table
-from .frames import sequences_of
+from .frames import Sequences, ids_of, sequences_of
 from .options import COMMA, DECIMALS, DUPLICATES, TEXTS, TableOptions
 from .sheet import FEW, TRUTH_WORDS, Floats, Sheet, as_number
 from .target import kind_of
@@ -123,7 +123,7 @@ def look_at(path: Path, delimiter: str = COMMA, decimal: str = DECIMALS[0]) -> L
     for duplicates in DUPLICATES[::2]:  # what happens at one time may be several things
         options = replace(options, duplicates=duplicates if options.time else DUPLICATES[0])
         try:
-            return Look(path, len(sheet), columns, options, *_gaps(path, options))
+            return Look(path, len(sheet), columns, *_read(path, options))
         except TauflowError as error:
             problem = problem or str(error)
     nothing = (np.array([float(len(sheet))]), np.zeros(0), "rows")
@@ -145,16 +145,35 @@ def _with_labels(
     return again
 
 
-def _gaps(path: Path, options: TableOptions) -> tuple[Floats, Floats, str]:
-    """Return how many rows each sequence has, the gaps between them, and their unit."""
+def _read(path: Path, options: TableOptions) -> tuple[TableOptions, Floats, Floats, str]:
+    """Return what else to say, rows of each sequence, the gaps between them, and their unit."""
     sheet = read_table(path, options)
     times = read_times(sheet, options.time, None) if options.time is not None else None
     found = sequences_of(sheet, options.id, options.time, times, sort=True)
+    options = replace(
+        options,
+        sort=times is not None and _is_out_of_order(sheet, options, found),
+        features=_with_values(sheet, options),
+    )
     lengths, gaps = found.lengths.astype(np.float64), np.delete(found.gaps(), found.starts)
     if times is None or not times.dated or not gaps.size:
-        return lengths, gaps, "rows" if times is None else times.unit
+        return options, lengths, gaps, "rows" if times is None else times.unit
     unit = _unit(float(np.median(gaps)))
-    return lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
+    return options, lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
+
+
+def _is_out_of_order(sheet: Sheet, options: TableOptions, found: Sequences) -> bool:
+    """Whether rows that were sorted by time stand otherwise in the table."""
+    _, codes = ids_of(sheet, options.id)
+    return not np.array_equal(found.rows, np.argsort(codes, kind="stable"))
+
+
+def _with_values(sheet: Sheet, options: TableOptions) -> tuple[str, ...] | None:
+    """Return the features to name: ``None``, for all, unless some have no value at all."""
+    roles = {options.id, options.time, options.target}
+    features = [name for name in sheet.columns if name not in roles]
+    filled = tuple(name for name in features if not sheet.missing(name).all())
+    return filled if filled and len(filled) < len(features) else None
 
 
 def _unit(hours: float) -> str:
@@ -214,5 +233,5 @@ def _roles(sheet: Sheet, holds: dict[str, str]) -> dict[str, str]:
         take("value", [name for name in numbers if _VALUES.search(name)])
         if "value" in found:
             take("variable", [name for name in text if _VARIABLES.search(name)])
-    take("target", [name for name in names if _TARGETS.search(name)])
+    take("target", [name for name in names if _TARGETS.search(name) and holds[name] != "nothing"])
     return found
