@@ -16,11 +16,13 @@ from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import AT_LENGTH
 from tauflow.training.run_directory import fingerprint, owned
 
-from .job import RECORD_FILE, Job, shortened
+from .job import RECORD_FILE, Job, number_in, shortened
 
 
 def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
     """Copy the files of the longest finished run that this one would repeat, if there is one.
+
+    Of several as long ones it is the latest.
 
     Training for more epochs then continues that run, and ends with the numbers of a run that never
     stopped. Only runs that differ in their number of epochs alone count: where that number also
@@ -41,20 +43,21 @@ def take_over_shorter(job: Job, data: TaskData, runs_dir: Path) -> int:
     target = job.directory(runs_dir)
     if (target / "run.json").exists():
         return 0
-    begun = {epochs: path for path in _neighbours(job, target) if (epochs := _epochs(job, path))}
+    told = [(_begun(job, path), path) for path in _neighbours(job, target)]
+    begun = [(one, path) for one, path in told if one is not None]
     prints = _fingerprint(job, data) if begun else {}
-    begun = {epochs: path for epochs, path in begun.items() if _fits(path, prints)}
+    begun = [(one, path) for one, path in begun if _fits(path, prints)]
     if not begun:
         return 0
-    epochs = max(begun)
+    (epochs, _), shorter = max(begun)
     with owned(target):
         if (target / "run.json").exists():  # another program was faster
             return 0
         # In this order a copy that is cut off is a run before its first checkpoint, and starts
         # anew.
         for name in ("run.json", "log.jsonl", "best.safetensors", "last.safetensors"):
-            if (begun[epochs] / name).exists():
-                write_atomically(target / name, (begun[epochs] / name).read_bytes())
+            if (shorter / name).exists():
+                write_atomically(target / name, (shorter / name).read_bytes())
     return epochs
 
 
@@ -63,20 +66,24 @@ def _neighbours(job: Job, target: Path) -> list[Path]:
     return [path for path in target.parent.glob(pattern) if (path / RECORD_FILE).exists()]
 
 
-def _epochs(job: Job, path: Path) -> int:
-    """Return the length of the run in a directory if it is this one cut short, else 0."""
+def _begun(job: Job, path: Path) -> tuple[int, int] | None:
+    """Return the length of the run in a directory, and which of those with its arguments it is.
+
+    ``None`` if it is not this one cut short.
+    """
     try:
         epochs = read_json((path / "run.json").read_bytes())["recipe"]["epochs"]
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return None
     if not isinstance(epochs, int) or not 1 <= epochs < job.recipe.epochs:
-        return 0
+        return None
     if job.recipe.schedule in AT_LENGTH:  # its rates are not those of a shorter run
-        return 0
+        return None
     recipe = shortened(job.recipe, epochs)
     same = replace(recipe, epochs=job.recipe.epochs) == job.recipe
-    found = same and replace(job, recipe=recipe).directory(path.parent.parent) == path
-    return epochs if found else 0
+    first = replace(job, recipe=recipe).directory(path.parent.parent)
+    number = number_in(path.name, first.name)
+    return (epochs, number) if same and number is not None else None
 
 
 def _fingerprint(job: Job, data: TaskData) -> dict[str, str | None]:

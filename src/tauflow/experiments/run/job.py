@@ -121,6 +121,16 @@ class Job:
         return runs_dir / folder / f"{row}-seed{self.seed}-{self.hash[:8]}"
 
 
+def number_in(name: str, base: str) -> int | None:
+    """Return which run a folder is of those whose first is called ``base``, if it is one."""
+    if name == base:
+        return 1
+    number = name.removeprefix(f"{base}-")
+    if name == number or not number.isdecimal() or int(number) < 2:
+        return None
+    return int(number)
+
+
 def _changed(options: Recipe | ModelSpec) -> dict[str, Any]:
     """Return the fields of a dataclass that differ from their defaults."""
     return {

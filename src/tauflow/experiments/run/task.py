@@ -31,7 +31,7 @@ from tauflow.training.recipe import Recipe
 
 from .baselines import baselines
 from .extend import take_over_shorter
-from .job import Job, execute, load_part
+from .job import Job, execute, load_part, number_in
 from .results import RunRecord
 
 REPORT_FILE = "report.html"
@@ -359,7 +359,7 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
         ArgumentError: there can be no such folder.
     """
     beside = sorted(path.name for path in base.parent.glob("*"))
-    taken = [number for name in beside if (number := _number_in(name, base.name)) is not None]
+    taken = [number for name in beside if (number := number_in(name, base.name)) is not None]
     latest = max(taken, default=0)  # of those in between some may have been removed
     if resume and latest:
         return _numbered(base, latest)
@@ -381,16 +381,6 @@ def choose_directory(base: Path, *, resume: bool) -> Path:
 
 def _numbered(base: Path, number: int) -> Path:
     return base if number == 1 else base.with_name(f"{base.name}-{number}")
-
-
-def _number_in(name: str, base: str) -> int | None:
-    """Return which run a folder is of those whose first is called ``base``, if it is one."""
-    if name == base:
-        return 1
-    number = name.removeprefix(f"{base}-")
-    if name == number or not number.isdecimal() or int(number) < 2:
-        return None
-    return int(number)
 
 
 def _in_own_units(record: RunRecord, data: TaskData) -> tuple[str, ...]:

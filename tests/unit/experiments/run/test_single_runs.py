@@ -51,6 +51,21 @@ def test_a_finished_run_goes_on_with_more_epochs(tmp_path):
     assert (longer.record.epochs, longer.record.test) == (3, anew.record.test)
 
 
+def test_a_run_goes_on_whichever_folder_the_shorter_one_has(tmp_path):
+    first, second = short_run(tmp_path), short_run(tmp_path)
+    assert second.directory.name == f"{first.directory.name}-2"
+
+    def seconds_of(epochs):
+        longer = short_run(tmp_path, recipe=replace(SHORT, epochs=epochs), resume=True)
+        return [row["seconds"] for row in longer.record.history][:2]
+
+    assert seconds_of(3) == [row["seconds"] for row in second.record.history]  # the latest
+    for record in tmp_path.rglob("record.json"):
+        if record.parent != second.directory:  # as of runs that were killed
+            record.unlink()
+    assert seconds_of(4) == [row["seconds"] for row in second.record.history]
+
+
 def test_a_refused_run_leaves_no_folder(tmp_path):
     short_run(tmp_path)
     before = sorted(tmp_path.rglob("*"))
