@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _ABOUT = """
 dt: time since the sample before: a number, or in the shape of X without its last axis.
-t: instead of it, times of the samples: numbers, or ``datetime64`` for gaps in seconds. Without
-    either all gaps are 1.
+t: instead of it, times of the samples: numbers, or dates for gaps in seconds, all with a time zone
+    or all without. Without either all gaps are 1.
 lengths: (B,), steps of each sequence of a padded array.
 id: column of a data frame that says which sequence a row belongs to; known after ``fit``.
 time: its column of times: numbers, or dates for gaps in seconds; known after ``fit``.

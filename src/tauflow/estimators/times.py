@@ -1,7 +1,8 @@
 """Gaps of sequences, from times or as they are given."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ def with_times(rows: Rows, *, dt: Any, t: Any) -> Rows:
     Args:
         rows: of arrays or of a list.
         dt: time since the sample before: a number, or as ``t``.
-        t: times of the samples: numbers, or ``datetime64`` for gaps in seconds; (B, T) of an array,
-            (T_i,) each of a list. The first gap is 0.
+        t: times of the samples: numbers, or dates for gaps in seconds; (B, T) of an array, (T_i,)
+            each of a list. Those with a time zone are brought to UTC. The first gap is 0.
 
     Raises:
         ArgumentError: both are given.
         ShapeError: they do not fit X.
-        TimeError: gaps are negative or not finite, times run backwards, or are too coarse.
+        TimeError: gaps are negative or not finite, times run backwards, or are too coarse; or
+            some have a time zone and others none.
     """
     if dt is not None and t is not None:
         raise ArgumentError("dt and t are two ways to say the same; give one of them.")
@@ -98,7 +100,8 @@ def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
             raise ShapeError(
                 f"{name} has shape {values.shape}, expected {shape}: one for each step of X."
             )
-        return _numeric(name, values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]])
+        values = values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]]
+        return _numeric(name, _without_zones(name, [values]))
     parts = [np.asarray(part).reshape(-1) for part in given]
     found = [len(part) for part in parts]
     if found != rows.lengths.tolist():
@@ -109,12 +112,60 @@ def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
             f"{name}[{wrong}] has {found[wrong]} entries, and X[{wrong}] has {rows.lengths[wrong]} "
             "steps."
         )
-    return _numeric(name, np.concatenate(parts))
+    return _numeric(name, _without_zones(name, parts))
+
+
+def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return what came in parts, (R,); dates that are objects as ``datetime64``, in UTC.
+
+    Raises:
+        TimeError: some dates have a time zone and others none, or no such type can hold them.
+    """
+    zoned: set[bool] = set()
+    plain = []
+    for values in parts:
+        dates = values.tolist() if values.dtype.kind == "O" else []
+        if dates and all(isinstance(one, datetime) for one in dates):
+            zoned |= {one.tzinfo is not None for one in dates if one == one}  # NaT is none
+            plain.append(_in_utc(name, dates))
+        else:
+            zoned |= {False} if values.dtype.kind == "M" else set()
+            plain.append(values)
+    if len(zoned) > 1:
+        raise TimeError(
+            f"{name} has dates with a time zone beside dates without one. Give all of them a zone, "
+            "or none."
+        )
+    return np.concatenate(plain)
+
+
+def _in_utc(name: str, dates: Sequence[datetime]) -> NDArray[np.datetime64]:
+    moments, finer = [], []
+    for one in dates:
+        there = one == one
+        try:
+            moment = one.astimezone(timezone.utc) if there and one.tzinfo is not None else one
+        except OverflowError:
+            raise TimeError(f"{name} holds {one}, which has no date in UTC. Correct it.") from None
+        moments.append(np.datetime64(moment.replace(tzinfo=None) if there else "NaT", "us"))
+        finer.append(getattr(one, "nanosecond", 0) if there else 0)  # which pandas' dates have
+    found: NDArray[np.datetime64] = np.array(moments)
+    if not any(finer):
+        return found
+    exactly: NDArray[np.datetime64] = found.astype("datetime64[ns]")
+    far = (exactly.astype(found.dtype) != found) & ~np.isnat(found)
+    if far.any():  # NumPy wraps around without a word
+        raise TimeError(
+            f"{name} holds {found[far][0]}, which is too far from 1970 to stand beside "
+            "nanoseconds. Round the others to microseconds."
+        )
+    exactly += np.array(finer, "timedelta64[ns]")
+    return exactly
 
 
 def _numeric(name: str, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind not in "iufmM":
-        raise TimeError(f"{name} must be numbers or datetime64, got {values.dtype}. Convert them.")
+        raise TimeError(f"{name} must be numbers or dates, got {values.dtype}. Convert them.")
     return values
 
 

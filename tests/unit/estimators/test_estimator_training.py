@@ -179,7 +179,7 @@ Y = [0, 1, 0, 1]
         ({"t": np.full((4, 3), np.nan)}, TimeError, "t is not finite at sequence 0, step 0"),
         ({"t": np.zeros((4, 2))}, ShapeError, r"t has shape \(4, 2\), expected \(4, 3\)"),
         ({"t": np.float32(1e9) + np.zeros((4, 3), np.float32)}, TimeError, "rounding has changed"),
-        ({"t": np.full((4, 3), "a")}, TimeError, "t must be numbers or datetime64"),
+        ({"t": np.full((4, 3), "a")}, TimeError, "t must be numbers or dates, got"),
         ({"dt": -1.0}, TimeError, "dt is -1 at sequence 0, step 0"),
         ({"dt": np.full((4, 3), np.datetime64("2024-05-31"))}, TimeError, "dt holds dates"),
         ({"dt": 1.0, "t": np.zeros((4, 3))}, ArgumentError, "dt and t are two ways"),

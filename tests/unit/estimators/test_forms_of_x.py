@@ -218,6 +218,65 @@ def test_dates_count_in_seconds_in_tables_and_arrays():
         table.predict(frame(X, t, y))
 
 
+def zoned(dates, zone="Europe/Berlin"):
+    return [pd.DatetimeIndex(one).tz_localize("UTC").tz_convert(zone) for one in dates]
+
+
+AS_DATES = {
+    "indices": zoned,
+    "several zones": lambda dates: [*zoned(dates[:3], "Asia/Kolkata"), *zoned(dates[3:])],
+    "series": lambda dates: [pd.Series(one) for one in zoned(dates)],
+    "objects": lambda dates: [one.to_pydatetime().tolist() for one in zoned(dates)],
+    "naive objects": lambda dates: [one.astype("M8[us]").tolist() for one in dates],
+}
+
+
+@pytest.mark.parametrize("how", AS_DATES)
+def test_dates_with_time_zones_are_those_in_utc(how):
+    X, t, y, _ = sequences(8)
+    # Over the night in which clocks are set back.
+    hours = [np.round(100 * one).astype("m8[m]") for one in t]
+    dates = [np.datetime64("2024-10-26T20:00", "ms") + one for one in hours]
+    expected = SequenceClassifier(**SMALL).fit(X, y, t=dates)
+    found = SequenceClassifier(**SMALL).fit(X, y, t=AS_DATES[how](dates))
+    assert found.preparation_.unit == expected.preparation_.unit
+    np.testing.assert_array_equal(
+        found.predict_proba(X, t=AS_DATES[how](dates)), expected.predict_proba(X, t=dates)
+    )
+    array, lengths = padded(X)
+    late = [one[np.minimum(np.arange(array.shape[1]), len(one) - 1)] for one in dates]
+    again = found.predict_proba(array, t=AS_DATES[how](late), lengths=lengths)
+    np.testing.assert_allclose(again, expected.predict_proba(X, t=dates), rtol=0, atol=1e-6)
+
+
+def test_dates_with_and_without_time_zones_are_refused_together():
+    X, t, y, _ = sequences(8)
+    plain = [np.datetime64("2024-10-26", "us") + (1e6 * one).astype("m8[us]") for one in t]
+    aware, estimator = zoned(plain), SequenceClassifier(**SMALL)
+    inside = [*plain[:-1], [*aware[-1][:-1], pd.Timestamp(plain[-1][-1])]]
+    for dates in ([*plain[:-1], aware[-1]], [*aware[:-1], plain[-1]], inside):
+        with pytest.raises(TimeError, match="t has dates with a time zone beside dates without"):
+            estimator.fit(X, y, t=dates)
+    with pytest.raises(TimeError, match="t must be numbers or dates, got object"):
+        estimator.fit(X, y, t=[one.astype(str).astype(object) for one in plain])
+    with pytest.raises(TimeError, match="t is not finite at sequence 7, step 0"):
+        estimator.fit(X, y, t=[*aware[:-1], aware[-1].where(aware[-1] > aware[-1][0])])
+    first = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+    with pytest.raises(TimeError, match=r"t holds 0001-01-01 .* has no date in UTC"):
+        estimator.fit(X, y, t=[[first] * len(one) for one in plain])
+
+
+def test_dates_that_are_objects_keep_their_nanoseconds():
+    X = np.zeros((2, 2, 1))
+    start = pd.Timestamp("2024-10-26 01:00", tz="Asia/Kolkata")
+    t = [[start, start + pd.Timedelta(place, "ns")] for place in (1001, 1001)]
+    fitted = SequenceRegressor(**SMALL).fit(X, [0.0, 1.0], t=t)
+    assert fitted.preparation_.unit == pytest.approx(1001e-9)
+    far = datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc)
+    with pytest.raises(TimeError, match=r"t holds 0001-01-01T00.* too far from 1970 to stand besi"):
+        fitted.predict(X, t=[[far, t[0][1]], t[1]])
+
+
 def test_numbers_that_may_be_places_or_ids_are_refused():
     X, t, y, _ = sequences()
     who = np.random.default_rng(0).permutation(len(X))
