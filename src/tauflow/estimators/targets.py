@@ -165,13 +165,31 @@ def _in_order_of(
     return np.asarray(given)
 
 
-def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
-    """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
+def refuse_missing_classes(y: NDArray[Any]) -> None:
+    """Raise :class:`DataError`, which names the first one, if entries of y, (B,), are missing."""
+    absent = _absent(y)
+    if absent.any():
+        place = int(np.argmax(absent))
+        raise DataError(
+            f"y[{place}] is {y[place]}, expected a class. Fill it in, or remove that sequence from "
+            "X and y."
+        )
+
+
+def _absent(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where there is no value: text is one, whatever it says."""
+    absent: NDArray[np.bool_]
     if y.dtype.kind == "O":
         cells = [not isinstance(cell, str) and is_missing(cell) for cell in y.ravel().tolist()]
         absent = np.array(cells, np.bool_).reshape(y.shape)
     else:
         absent = y != y  # of NaN and NaT alone
+    return absent
+
+
+def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
+    """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
+    absent = _absent(y)
     if absent.any():
         whose = str(ids[np.argwhere(absent)[0][0]])
         raise DataError(
