@@ -186,6 +186,13 @@ def test_seasons_that_are_none(season, said, words):
         from_table(table, season=season, **options)
 
 
+@pytest.mark.parametrize("more", [{}, {"task": "regression"}, {"window": 8, "stride": 4}])
+def test_a_season_is_of_forecasts(more):
+    said = {"time": "t", "target": "a", "season": 4, **more}
+    with pytest.raises(ArgumentError, match=r"season is for forecasts, .* Leave it out"):
+        from_table({**series(), "b": series()["a"]}, **said)
+
+
 @pytest.mark.parametrize("place", [0, 39])
 @pytest.mark.parametrize("target", ["class", "number"])
 def test_every_window_of_an_id_has_its_one_target(place, target):

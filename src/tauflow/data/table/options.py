@@ -125,7 +125,7 @@ class TableOptions:
         horizon: rows after each window to predict at once, rather than the row after each row.
         season: rows after which values come again, such as 24 for hours, or with times a span such
             as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a
-            model is compared with.
+            model is compared with; of other tasks it is refused.
         delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
         decimal: sign before the decimals of numbers that are text, a point or a comma. Signs
             between thousands are refused.

@@ -88,6 +88,11 @@ def load_table(
 ) -> TaskData:
     """Read a table as :func:`from_table` does."""
     one_of(MISSING, missing=missing)
+    if options.season is not None and not options.is_forecast:
+        # Not where options are made, as those of predictors that were saved with one are.
+        raise ArgumentError(
+            "season is for forecasts, which are compared with values of a season ago. Leave it out."
+        )
     own, source = "table", "a table in memory"
     if isinstance(table, str | Path):
         own, source = name_of(Path(table)), Path(table).name
