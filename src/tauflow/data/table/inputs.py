@@ -285,6 +285,16 @@ def gaps_differ(sequences: Sequences) -> bool:
     return not np.allclose(gaps, gaps[0], rtol=1e-6, atol=rounding)
 
 
+def note_on_gaps(*, told: bool) -> str:
+    """Return what is said of a forecast over a horizon where gaps differ."""
+    if told:
+        return "Gaps differ, so that those to the rows to predict are inputs more."
+    return (
+        "Gaps differ, and the network is not told how far ahead the rows to predict are: answers "
+        "are for the next rows, whenever they come. With a column that is known ahead it is told."
+    )
+
+
 def gaps_to_later(rows: int, steps: int, sequences: Sequences) -> Floats:
     """Return how far ahead of each row of the table those after it are, (R, steps), or NaN."""
     clock = np.full(rows, np.nan)

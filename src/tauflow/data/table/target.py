@@ -13,7 +13,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded, different_in, numbered
 from .frames import Sequences, some
-from .inputs import Inputs, gaps_differ
+from .inputs import Inputs, gaps_differ, note_on_gaps
 from .options import (
     CLASSIFICATION,
     NEXT_STEP,
@@ -27,11 +27,6 @@ from .options import (
 from .separators import refuse_unread_numbers
 from .sheet import FEW, Bools, Floats, Indices, Sheet, exact_number, truth
 
-_TOLD = "Gaps differ, so that those to the rows to predict are inputs more."
-_UNTOLD = (
-    "Gaps differ, and the network is not told how far ahead the rows to predict are: answers are "
-    "for the next rows, whenever they come. With a column that is known ahead it is told."
-)
 _PADDED = re.compile(r"[+-]?0\d+")
 
 
@@ -334,7 +329,7 @@ def _next_rows(options: TableOptions, inputs: Inputs, sequences: Sequences) -> T
             outputs=outputs,
             horizon=options.horizon,
             ahead_differs=differ,
-            notes=(_TOLD if options.known else _UNTOLD,) if differ else (),
+            notes=(note_on_gaps(told=bool(options.known)),) if differ else (),
         )
         return _with_targets(target, sequences, sequences)
     long = sequences.kept(sequences.lengths > 1)
