@@ -59,6 +59,15 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     uses_observed: bool = False
     """Whether ``step`` takes a fourth argument ``observed``, the (B, I) mask of measured features;
     ``None``, its default, where nothing is missing and in the layers above the first."""
+    is_pure: bool = False
+    """Whether a user's ``step`` may be recorded, and run without being called for every sample.
+
+    It then is made of torch's operations, on its arguments and what the cell holds: parameters,
+    buffers, and settings that it reads and does not change. It draws no random numbers, looks at no
+    other sequence of the batch, at no number to decide, at nothing outside of the cell that
+    changes, and leaves the gradients of its operations as they are. The cells of the library need
+    not say so.
+    """
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
     state_names: ClassVar[tuple[str, ...]] = ("h",)

@@ -2,17 +2,20 @@
 
 A step of the catalog is known to be pure. A user's may keep something on the cell, look at other
 sequences of the batch, compute outside of torch: nothing of that is in a list of torch's
-operations. So a recording is believed only after it came to what a few plain steps come to, in
-values and in all gradients, and the step is watched anew in every call.
+operations. So only cells whose class says that it is pure are recorded, and that is not taken on
+trust alone: a recording must come to what a few plain steps come to, in values and in all
+gradients, and what is seen to be impure is refused.
 """
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.built import HOOKS
@@ -29,12 +32,16 @@ from .recordings import plain_tensors
 _STEPS = 3  # that are compared; what a first one takes for constant may differ in a second
 _FEW_STEPS, _FEW_STEPS_AHEAD = 12, 24  # that plain PyTorch takes as fast, and without gradients
 _CLOSE = 1e-4
+_READS = {"numpy", "tolist", "item", "__array__", "__bool__", "__float__", "__int__", "__index__"}
+_CHANGES_GRADIENTS = {"detach", "detach_", "data", "register_hook", "_set_grad_enabled"}
 _CHANGES = "its step changes what is set on the cell"
 _IMPURE: WeakSet[AbstractCell] = WeakSet()  # cells whose settings never stay as they are
 
 
 def others_limits(call: KernelCall) -> str | None:
     """Return why the recorded step of a user's cell cannot serve a call."""
+    if not call.cell.is_pure:
+        return "its class does not say is_pure = True"
     try:
         if call.cell in _IMPURE:
             return _CHANGES
@@ -78,13 +85,14 @@ def _hooked(cell: nn.Module) -> str | None:
 
 
 def _try(call: KernelCall) -> None:
-    """Take a few steps both ways, and compare.
+    """Take a few steps both ways, and compare. No random number is taken from anybody.
 
     Raises:
         CannotRecordError: they differ, or the step does not do without what recording takes away.
     """
     try:
-        with plain_tensors():  # which count changes in place
+        # of plain tensors changes in place are counted
+        with plain_tensors(), torch.random.fork_rng(devices=[]):
             _compare(call)
     except CannotRecordError:
         raise
@@ -94,13 +102,14 @@ def _try(call: KernelCall) -> None:
 
 def _compare(call: KernelCall) -> None:
     few, failure = _few_steps(call), None
-    plain = _results(_run_plainly, few)
-    before = Settings(few.cell)  # a first step may have put something there for all others
+    with _Unseen():
+        plain = _results(_run_plainly, few)
+    before = _state_of(few.cell)  # a first step may have put something there for all others
     try:
         recorded = _results(run_recorded, few)
     except BackendError as error:
         failure = error.__cause__ or error
-    if Settings(few.cell) != before:
+    if _state_of(few.cell) != before:
         _IMPURE.add(call.cell)
         raise CannotRecordError(_CHANGES)
     if failure is not None:
@@ -112,6 +121,26 @@ def _compare(call: KernelCall) -> None:
     with torch.no_grad():
         if not _are_close(_run_plainly(alone), [one[:1].detach() for one in plain[:2]]):
             raise CannotRecordError("a sequence's state depends on other sequences of the batch")
+
+
+def _state_of(cell: AbstractCell) -> tuple[Settings, list[tuple[str, int, int]]]:
+    """Return what a pure step leaves as it is: settings, and every tensor of the cell."""
+    tensors = [*cell.named_parameters(), *cell.named_buffers()]
+    return Settings(cell), [(name, id(one), one._version) for name, one in tensors]
+
+
+class _Unseen(TorchFunctionMode):
+    """Refuses what is not seen among operations: numbers read out, gradients that are changed."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        if function is Tensor.data.__get__:  # type: ignore[attr-defined]
+            name = "data"
+        if name in _READS or (torch.is_grad_enabled() and name in _CHANGES_GRADIENTS):
+            raise CannotRecordError(f"it calls {name}, of which a list of operations does not tell")
+        return function(*args, **(kwargs or {}))
 
 
 def _few_steps(call: KernelCall) -> KernelCall:
@@ -139,6 +168,7 @@ def _run_plainly(call: KernelCall) -> tuple[Tensor, Tensor]:
             raise CannotRecordError("it changes its state in place")
         h = next_state(call.cell, h, after)
         states.append(h)
+    _refuse_own_functions(h)
     return read_out(call.cell, torch.stack(states, dim=1)), h
 
 
@@ -157,6 +187,20 @@ def _results(run: Callable[[KernelCall], tuple[Tensor, Tensor]], call: KernelCal
         torch.zeros_like(leaf) if grad is None else grad
         for leaf, grad in zip(leaves, grads, strict=True)
     ]
+
+
+def _refuse_own_functions(made: Tensor) -> None:
+    """Refuse gradients that a function of somebody's own computes."""
+    found = [made.grad_fn]
+    seen = set(found)
+    for function in found:  # which grows
+        if function is None:
+            continue
+        if isinstance(function, torch.autograd.function.BackwardCFunction):
+            raise CannotRecordError(f"{function.name()} is not of torch")
+        following = {after for after, _ in function.next_functions} - seen
+        seen |= following
+        found += following
 
 
 def _are_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:

@@ -92,7 +92,7 @@ def recorded_limits(
 
     Args:
         call: the run at hand.
-        attempt: raises if it cannot; by default it is recorded.
+        attempt: raises if it cannot, however many rows there are; by default it is recorded.
     """
     reason = NUMBA.why_not(replace(call, observed=None)) or why_no_blas()
     if reason is None and is_traced():
@@ -100,7 +100,7 @@ def recorded_limits(
     if reason is not None:
         return reason
     rows = _rows(call)
-    return RECORDER.objection(call, rows if attempt else rows[0], attempt or _prepare)
+    return RECORDER.objection(call, len(rows) if attempt else rows[0], attempt or _prepare)
 
 
 def is_worth_recording(call: KernelCall) -> bool:
@@ -179,7 +179,7 @@ class RecordedProgram(Program):
     def advance(form: Form, h: Tensor, step: tuple[Tensor, Tensor], *met: Tensor) -> Tensor:
         """Take the steps of all slices by torch's operations, as they were recorded."""
         after, first = [], 0
-        for rows, own in _dealt(form, met):
+        for rows, own, _ in _dealt(form, met):
             recording = form.by_rows[rows]
             own_rows = slice(first, first + rows)
             after.append(recording.step(h[own_rows], step[0][own_rows], own))
@@ -253,13 +253,13 @@ def _blas(form: Form) -> Blas:
     return Blas(0, 0) if found is None or max(form.by_rows) <= _FEW_ROWS else found
 
 
-def _dealt(form: Form, met: Sequence[Tensor]) -> list[tuple[int, Sequence[Tensor]]]:
-    """Return the rows of each slice, and what its steps met."""
+def _dealt(form: Form, met: Sequence[Tensor]) -> list[tuple[int, Sequence[Tensor], int]]:
+    """Return the rows of each slice, what its steps met, and where that begins among all."""
     own, first = {}, 0
     for number, recording in form.by_rows.items():
-        own[number] = met[first : first + len(recording.like)]
+        own[number] = number, met[first : first + len(recording.like)], first
         first += len(recording.like)
-    return [(number, own[number]) for number in form.rows]
+    return [own[number] for number in form.rows]
 
 
 def _assembled(
@@ -267,19 +267,19 @@ def _assembled(
 ) -> tuple[_Machine, list[list[Tensor]]]:
     """Return machines for all slices, their parameters fetched, and where totals will stand."""
     programs = []
-    for rows, own in _dealt(form, met):
+    for rows, own, first in _dealt(form, met):
         recording = form.by_rows[rows]
         program = recording.made.back if back else recording.made.forward
         assert program is not None
-        programs.append((recording, program, own))
-    ends = np.cumsum([0, *(program.size for _, program, _ in programs)])
+        programs.append((recording, program, own, first))
+    ends = np.cumsum([0, *(program.size for _, program, _, _ in programs)])
     memory = empty(int(ends[-1]))
     floats = written(memory)
     places = np.zeros((len(programs), 6), np.int64)
     parts = np.full((len(programs), len(programs[0][0].widths), 3), -1, np.int64)
     totals: list[list[Tensor]] = [[] for _ in met]
     line = 0
-    for i, (recording, program, own) in enumerate(programs):
+    for i, (recording, program, own, offset) in enumerate(programs):
         begin = int(ends[i])
         places[i] = line, line + len(program.instructions), begin, ends[i + 1], 0, program.pull
         places[i, 4] = program.given[0]
@@ -290,17 +290,11 @@ def _assembled(
             parts[i, :, 2] = program.pulled
         for source in program.sources:
             _fetch(own[source.number], source, memory[begin:])
-        offset = _offset(met, own)
         for total in program.totals:
             at = begin + total.start
             totals[offset + total.number].append(memory.as_strided(total.shape, total.strides, at))
-    tapes_ = np.concatenate([program.instructions for _, program, _ in programs])
+    tapes_ = np.concatenate([program.instructions for _, program, _, _ in programs])
     return _Machine(tapes_, floats, places, parts), totals
-
-
-def _offset(met: Sequence[Tensor], own: Sequence[Tensor]) -> int:
-    """Return where a slice's tensors begin among all."""
-    return next((i for i, one in enumerate(met) if own and one is own[0]), 0)
 
 
 def _fetch(tensor: Tensor, source: tapes.Source, memory: Tensor) -> None:

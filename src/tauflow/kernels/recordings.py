@@ -147,7 +147,7 @@ class Recorder:
         keeps = learns and (any(wants[1:]) or call.h.requires_grad)
         if keeps:
             _check(call, split, graph, given, met)
-        with unmixed(call.x):
+        with kept(), unmixed(call.x):
             made = self.make(graph, given, met, wants if keeps else None)
         widths, dtypes, _ = zip(*shapes, strict=True) if shapes else ((), (), ())
         held[key] = found = Recording(settings, graph, like, prelude, made, widths, dtypes)

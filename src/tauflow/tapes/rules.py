@@ -40,6 +40,8 @@ def _swapped(code: int) -> Rule:
 
 def _sum_of(code: int) -> Rule:
     def rule(r: "Recorder", shape: tuple[int, ...], a: Any, b: Any, *, alpha: float = 1) -> Place:
+        if _is_truth(a) and _is_truth(b):
+            raise CannotRecordError("recorded steps do not add truth values")
         scaled = b if alpha == 1 else r.apply(codes.MUL, _shape_of(b), b, alpha)
         return r.apply(code, shape, a, scaled)
 
@@ -122,6 +124,28 @@ def _gelu(r: "Recorder", shape: tuple[int, ...], a: Tensor, *, approximate: str 
     if approximate != "none":
         raise CannotRecordError("recorded steps have the exact GELU only")
     return r.apply(codes.GELU, shape, a)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype is torch.bool)
+
+
+def _truth(r: "Recorder", a: Any) -> Place:
+    """Return whether entries are not 0, as 1 or 0."""
+    if _is_truth(a):
+        return r.place(a)
+    is_none = r.apply(codes.EQUAL, _shape_of(a), a, 0)
+    return r.apply(codes.SUB, _shape_of(a), 1, is_none)
+
+
+def _of_truths(code: int) -> Rule:
+    return lambda r, shape, a, b: r.apply(code, shape, _truth(r, a), _truth(r, b))
+
+
+def _converted(
+    r: "Recorder", shape: tuple[int, ...], a: Tensor, *, dtype: Any = None, **_: Any
+) -> Place:
+    return r.apply(codes.COPY, shape, _truth(r, a) if dtype is torch.bool else a)
 
 
 def _copied(r: "Recorder", shape: tuple[int, ...], a: Tensor, *_: Any, **__: Any) -> Place:
@@ -247,9 +271,10 @@ def layer_norm_back(
 
 
 def _any(
-    r: "Recorder", shape: tuple[int, ...], a: Tensor, dim: int = 0, keepdim: bool = False
+    r: "Recorder", shape: tuple[int, ...], a: Tensor, dim: Any = None, keepdim: bool = False
 ) -> Place:
-    out, _dims = reduced(codes.MAX_EACH, r, r.place(a), [dim])
+    dims = [dim] if isinstance(dim, int) else dim
+    out, _dims = reduced(codes.MAX_EACH, r, _truth(r, a), dims)
     return Place(out.region, 0, shape, row_major(shape))
 
 
@@ -292,7 +317,7 @@ def _addmm(
     return r.tape.multiply(r.place(a), r.place(b), r.place(bias))
 
 
-OTHERS = {"Tensor_mode", "Scalar_mode"}
+OTHERS = {"Tensor_mode", "Scalar_mode", "decimals"}
 """Variants of operations that do something else."""
 
 RULES: dict[Any, Rule] = {
@@ -311,9 +336,9 @@ RULES: dict[Any, Rule] = {
     aten.ge: _swapped(codes.LESS_EQUAL),
     aten.eq: of_two(codes.EQUAL),
     aten.bitwise_or: of_two(codes.MAXIMUM),
-    aten.logical_or: of_two(codes.MAXIMUM),
+    aten.logical_or: _of_truths(codes.MAXIMUM),
     aten.bitwise_and: of_two(codes.MUL),
-    aten.logical_and: of_two(codes.MUL),
+    aten.logical_and: _of_truths(codes.MUL),
     aten.bitwise_not: lambda r, shape, a: r.apply(codes.SUB, shape, 1, a),
     aten.logical_not: lambda r, shape, a: r.apply(codes.EQUAL, shape, a, 0),
     aten.where: lambda r, shape, a, b, c: r.apply(codes.WHERE, shape, a, b, c),
@@ -344,7 +369,7 @@ RULES: dict[Any, Rule] = {
     aten.sin: of_one(codes.SIN),
     aten.cos: of_one(codes.COS),
     aten.clone: _copied,
-    aten._to_copy: _copied,
+    aten._to_copy: _converted,
     aten.repeat: _tiled,
     aten.cat: _joined,
     aten.stack: _stacked,

@@ -65,7 +65,8 @@ def _slice_back(
     if step != 1:
         raise CannotRecordError("recorded steps take no slices with steps")
     out = r.apply(codes.COPY, shape, 0)
-    r.tape.copy(part_of(out, dim, start % sizes[dim] if size else 0, size), r.place(grad))
+    begin = start if start >= 0 else max(start + sizes[dim], 0)
+    r.tape.copy(part_of(out, dim, begin if size else 0, size), r.place(grad))
     return out
 
 

@@ -146,11 +146,12 @@ class Tape:
             steps = [4 * s for s in place.strides]
             view = np.lib.stride_tricks.as_strided(at, place.shape, steps, writeable=False)
             return self.constant(view.copy())
-        if place not in self._known:
+        key = "laid out", place  # which as a tuple may equal the key of a fetch
+        if key not in self._known:
             made = self.new(place.shape)
             self.copy(made, place)
-            self._known[place] = made
-        return self._known[place]
+            self._known[key] = made
+        return self._known[key]
 
     def write(self, code: int, out: Place, *read: Place) -> None:
         """Add the instructions of an operation whose places have one shape."""
@@ -243,7 +244,7 @@ class Tape:
         """
         spread = tuple(s == 0 for s in place.strides)
         shape = tuple(1 if once else n for n, once in zip(place.shape, spread, strict=True))
-        key = number, place.offset, shape, place.strides
+        key = "fetched", number, place.offset, shape, place.strides
         if key not in self._known:
             self._known[key] = made = self.new(shape)
             self.fetches.append(Fetch(number, shape, place.strides, place.offset, made.region))

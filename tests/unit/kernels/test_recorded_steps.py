@@ -26,6 +26,15 @@ OPERATIONS = {
         1.0 * (h < 0) + 2.0 * (h <= _ROW) + 4.0 * (h > dt) + 8.0 * (h >= 0)
     ),
     "logic": lambda x, h, dt: torch.where((h < 0) | (h > 1) & ~(dt > h), h, -h.abs()),
+    "truths": lambda x, h, dt: (
+        (2 * h).round().bool().float()
+        + ~(h > 0).bool()
+        + torch.logical_and(h, dt - 0.5)
+        + torch.logical_or(h.floor(), -h.abs())
+        + h * (-h.abs()).any(1, keepdim=True)
+    ),
+    "any at all": lambda x, h, dt: h * (h > 2.5).any() + (h.floor() - 3).any(),
+    "ends": lambda x, h, dt: torch.cat([h[:, -9:], h[:, -2:], h[:, 1:9]], 1)[:, :S],
     "mixes": lambda x, h, dt: torch.lerp(h, _ROW, dt / 3) + torch.addcmul(h, dt, h, value=0.5),
     "powers": lambda x, h, dt: h**2 + h.abs().sqrt() + h.exp() + h.expm1() + (h.abs() + 1).log(),
     "curves": lambda x, h, dt: h.tanh() + h.sigmoid() + F.silu(h) + F.gelu(h) + F.softplus(3 * h),
@@ -105,6 +114,8 @@ def test_what_is_no_number_stays_none(name, monkeypatch):
         lambda x, h, dt: h.cumsum(1),
         lambda x, h, dt: torch.div(h, dt, rounding_mode="floor"),
         lambda x, h, dt: h**9,
+        lambda x, h, dt: h + ((h > 0) + (h < 1)),
+        lambda x, h, dt: h.round(decimals=1),
         lambda x, h, dt: h.abs() ** 1.5,
         lambda x, h, dt: (h[:, :, None] @ h[:, None, :]).sum(1),
         lambda x, h, dt: F.softplus(h, beta=2),

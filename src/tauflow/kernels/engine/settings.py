@@ -51,9 +51,14 @@ class _One:
 
 
 def has_own_functions(cell: AbstractCell) -> bool:
-    """Whether somebody else wrote a cell or what it calls, which then may read anything."""
+    """Whether somebody else wrote what a cell calls, which then may read anything.
+
+    A cell of somebody else's that says that it is pure reads nothing but what is set on it.
+    """
+    if cell.is_pure:
+        return False
     for part in cell.modules():
-        if not _is_known(type(part)):
+        if part is not cell and not _is_known(type(part)):
             return True
         for value in vars(part).values():
             is_function = callable(value) and not isinstance(value, (Tensor, nn.Module, type))
