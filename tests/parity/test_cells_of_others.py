@@ -238,13 +238,11 @@ def test_checkpoints_and_batches_that_end_at_different_times():
 
 
 def test_plain_steps_are_taken_where_they_are_faster():
-    call = call_of(Leaky(), steps=11)
+    call = call_of(Leaky(), steps=7)
     assert pick(call, "auto") is None
     assert pick(call, "numba").run.__wrapped__ is run_recorded
-    longer = call_of(Leaky(), steps=20)
+    longer = call_of(Leaky(), steps=8)
     assert pick(longer, "auto") is not None
-    with torch.no_grad():
-        assert pick(longer, "auto") is None
     assert pick(longer, "reference") is None
     with pytest.raises(BackendError, match="no kernel for Leaky"):
         pick(longer, "triton")

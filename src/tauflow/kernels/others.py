@@ -30,7 +30,6 @@ from .recorded import is_worth_recording, recorded_limits, run_recorded
 from .recordings import plain_tensors
 
 _STEPS = 3  # that are compared; what a first one takes for constant may differ in a second
-_FEW_STEPS, _FEW_STEPS_AHEAD = 12, 24  # that plain PyTorch takes as fast, and without gradients
 _CLOSE = 1e-4
 _READS = {"numpy", "tolist", "item", "__array__", "__bool__", "__float__", "__int__", "__index__"}
 _CHANGES_GRADIENTS = {"detach", "detach_", "data", "register_hook", "_set_grad_enabled"}
@@ -50,13 +49,6 @@ def others_limits(call: KernelCall) -> str | None:
         return _told(error)
 
 
-def _is_worth_it(call: KernelCall) -> bool:
-    """Whether a step that is watched in every call takes less time than all plain ones."""
-    if not is_worth_recording(call):
-        return False
-    return call.x.shape[1] >= (_FEW_STEPS if torch.is_grad_enabled() else _FEW_STEPS_AHEAD)
-
-
 OTHERS = (
     KernelSpec(
         AbstractCell,  # type: ignore[type-abstract]  # it stands for all of them
@@ -66,7 +58,7 @@ OTHERS = (
         rtol=1e-5,
         atol=1e-5,
         device="cpu",
-        worth=_is_worth_it,
+        worth=is_worth_recording,
     ),
 )
 """What serves cells that are not of the catalog."""
