@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sequences_of_cells import assert_close, leaves, values_and_gradients
+from sequences_of_cells import Spike, assert_close, leaves, values_and_gradients
 from torch import nn
 from torch.nn import functional as F
 
@@ -206,14 +206,12 @@ def test_any_number_of_threads(threads):
 @pytest.mark.parametrize("rows", [3, 4, 5])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_parameters_spread_over_rows_have_gradients_of_their_own(rows, threads):
-    """Slices of a batch have other numbers of rows; and as many rows as neurons are no others."""
+    """Slices of a batch have other numbers of rows."""
 
     def spread(cell, x, h, after):
-        return cell.linear.bias.expand(len(h), -1) * after + torch.tanh(cell.square @ h.t()[:4]).t()
+        return cell.linear.bias.expand(len(h), -1) * after + torch.tanh(h)
 
-    cell, before = Leaky(change=spread), torch.get_num_threads()
-    cell.square = nn.Parameter(torch.randn(NEURONS, NEURONS))
-    call = call_of(cell, rows)
+    call, before = call_of(Leaky(change=spread), rows), torch.get_num_threads()
     expected = values_and_gradients(reference_loop, call)
     torch.set_num_threads(threads)
     try:
@@ -222,6 +220,39 @@ def test_parameters_spread_over_rows_have_gradients_of_their_own(rows, threads):
         assert_close(values_and_gradients(row.run, call), expected)
     finally:
         torch.set_num_threads(before)
+
+
+def test_slices_that_begin_before_the_first_neuron():
+    def cut(cell, x, h, after):
+        return torch.tanh(after * h[:, -9:] + torch.cat((h[:, -3:], after[:, :1]), 1))
+
+    call = call_of(Leaky(change=cut))
+    row = pick(call, "auto")
+    assert row is not None
+    assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
+
+
+class Turned(AbstractCell):
+    """Multiplies from the left, so that rows are where neurons were."""
+
+    is_pure = True
+
+    def __init__(self):
+        super().__init__(INPUTS, NEURONS)
+        self.linear = nn.Linear(INPUTS + NEURONS, NEURONS)
+        self.W = nn.Parameter(torch.randn(NEURONS, NEURONS))
+
+    def step(self, x, h, dt):
+        u = torch.tanh(self.linear(torch.cat((x, h), 1)))
+        return torch.tanh(self.W @ h.t()).t() + 0.1 * (self.W.t() @ u.t()).t()
+
+
+@pytest.mark.parametrize("rows", [3, NEURONS, 5])
+def test_as_many_rows_as_neurons_are_no_others(rows):
+    call = call_of(Turned(), rows)
+    row = pick(call, "auto")
+    assert row is not None
+    assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
 
 
 def test_checkpoints_and_batches_that_end_at_different_times():
@@ -377,21 +408,8 @@ def test_what_a_step_leaves_on_its_cell_once_does_no_harm():
     assert_close(values_and_gradients(row.run, call), values_and_gradients(reference_loop, call))
 
 
-class Slope(torch.autograd.Function):
-    """A step whose gradient is that of something smooth."""
-
-    @staticmethod
-    def forward(ctx, z):
-        ctx.save_for_backward(z)
-        return (z > 0).to(z.dtype)
-
-    @staticmethod
-    def backward(ctx, pull):
-        return pull / (1 + ctx.saved_tensors[0].abs()) ** 2
-
-
 GRADIENTS = {
-    "a function": lambda cell, x, h, after: Slope.apply(after) + after,
+    "a function": lambda cell, x, h, after: Spike.apply(after) + after,
     "a hook": hooked,
     "a part left out": lambda cell, x, h, after: after + (after.clamp(-9, 9) - after).detach(),
 }

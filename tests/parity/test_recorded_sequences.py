@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kernel_variants import RECORDED
-from sequences_of_cells import EVERY, assert_close, call_of, leaves, values_and_gradients
+from sequences_of_cells import EVERY, Spike, assert_close, call_of, leaves, values_and_gradients
 from torch.nn.utils.parametrize import register_parametrization
 
 import tauflow
@@ -199,20 +199,6 @@ def test_what_computes_a_parametrized_tensor_may_depend_on_anything():
     register_parametrization(call.cell.heads, "weight", scaled)
     for scaled._factor in (1.0, 0.1):
         assert_close(run_recorded(call), reference_loop(call))
-
-
-class Spike(torch.autograd.Function):
-    """A step whose gradient is that of something smooth."""
-
-    @staticmethod
-    def forward(ctx, z):
-        ctx.save_for_backward(z)
-        return (z > 0).to(z.dtype)
-
-    @staticmethod
-    def backward(ctx, pull):
-        (z,) = ctx.saved_tensors
-        return pull / (1 + z.abs()) ** 2
 
 
 def rounded(z):

@@ -28,6 +28,7 @@ _OF_GAP = ("solver", "substeps", "rtol", "atol")
 """What a cell with a ``gap`` tells of its solver, which does not follow."""
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where modules keep what is called when they are, and when their gradients are taken."""
 _METHODS = {"forward", "step", "hoist", "advance", "readout"}
 
 

@@ -65,7 +65,7 @@ def onnx_graph(
             model = made.model_proto
         except torch.onnx.OnnxExporterError as error:
             raise ExportError(f"the model cannot be an ONNX graph: {_reason(error)}") from error
-    _restore_numbers(model.graph, made.exported_program or traced, onnx.numpy_helper)
+    _restore_numbers(model.graph, made.exported_program or traced, onnx)
     _without_traces(model.graph)
     _name_axes(model.graph, {names.get(name, name): axes[name] for name in (*inputs, *outputs)})
     model.graph.name = "tauflow"
@@ -73,7 +73,7 @@ def onnx_graph(
     return model
 
 
-def _restore_numbers(graph: Any, program: ExportedProgram, helper: Any) -> None:
+def _restore_numbers(graph: Any, program: ExportedProgram, onnx: Any) -> None:
     """Write numbers that stand in a program as such with all their digits into a graph of doubles.
 
     The exporter keeps them with those of single precision.
@@ -86,13 +86,15 @@ def _restore_numbers(graph: Any, program: ExportedProgram, helper: Any) -> None:
                     exact.setdefault(float(np.float32(number)), set()).add(number)
     for inner in _graphs(graph):
         for tensor in inner.initializer:
-            value = helper.to_array(tensor)
-            if value.dtype != np.float64 or value.size != 1:
+            if tensor.data_type != onnx.TensorProto.DOUBLE:
+                continue
+            value = onnx.numpy_helper.to_array(tensor)
+            if value.size != 1:
                 continue
             found = exact.get(float(value.item()), set())
             if len(found) == 1:
                 whole = np.full(value.shape, next(iter(found)))
-                tensor.CopyFrom(helper.from_array(whole, tensor.name))
+                tensor.CopyFrom(onnx.numpy_helper.from_array(whole, tensor.name))
 
 
 def _reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import tape as codes
 from .graph import MAKERS, tensors_in
 from .rules import OTHERS, RULES, RULES_OF_MANY, Rule
-from .rules_back import RULES_BACK
+from .rules_back import RULES_BACK, RULES_OF_MANY_BACK
 from .tape import CannotRecordError, Place, Tape
 
 aten = torch.ops.aten
@@ -75,8 +75,9 @@ class Recorder(TorchDispatchMode):
         if made and all(map(self._knows, made)):
             return out  # views
         _refuse_dtypes(made)
-        if packet in RULES_OF_MANY and all(one.is_contiguous() for one in made):
-            for one, place in zip(made, RULES_OF_MANY[packet](self, *args, **kwargs), strict=True):
+        of_many = RULES_OF_MANY.get(packet) or RULES_OF_MANY_BACK.get(packet)
+        if of_many is not None and all(one.is_contiguous() for one in made):
+            for one, place in zip(made, of_many(self, *args, **kwargs), strict=True):
                 self._know(one, self._row_major(place))
             return out
         if len(made) != 1:

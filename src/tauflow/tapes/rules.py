@@ -222,7 +222,7 @@ def _mean(r: "Recorder", shape: tuple[int, ...], a: Tensor, *dims: Any, **kwargs
     return r.apply(codes.MUL, shape, total, math.prod(shape) / a.numel())
 
 
-def _mean_over(r: "Recorder", a: Place, dims: Sequence[int]) -> Place:
+def mean_over(r: "Recorder", a: Place, dims: Sequence[int]) -> Place:
     """Return the mean over axes, which keeps them."""
     total, _dims = reduced(codes.SUM_EACH, r, a, dims)
     count = math.prod(a.shape[d] for d in dims)
@@ -233,41 +233,15 @@ def _layer_norm(
     r: "Recorder", a: Tensor, sizes: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> list[Place]:
     shape, dims = tuple(a.shape), range(a.ndim - len(sizes), a.ndim)
-    mean = _mean_over(r, r.place(a), dims)
+    mean = mean_over(r, r.place(a), dims)
     centred = r.apply(codes.SUB, shape, a, mean)
-    variance = _mean_over(r, r.apply(codes.MUL, shape, centred, centred), dims)
+    variance = mean_over(r, r.apply(codes.MUL, shape, centred, centred), dims)
     deviation = r.apply(codes.SQRT, mean.shape, r.apply(codes.ADD, mean.shape, variance, eps))
     inverse = r.apply(codes.DIV, mean.shape, 1, deviation)
     out = r.apply(codes.MUL, shape, centred, inverse)
     out = out if weight is None else r.apply(codes.MUL, shape, out, weight)
     out = out if bias is None else r.apply(codes.ADD, shape, out, bias)
     return [out, mean, inverse]
-
-
-def layer_norm_back(
-    r: "Recorder",
-    grad: Tensor,
-    a: Tensor,
-    sizes: Sequence[int],
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Any,
-    bias: Any,
-    wanted: Sequence[bool],
-) -> list[Place]:
-    """Return the gradients that are wanted, of what is normalised, of scales and of offsets."""
-    shape, first = tuple(a.shape), a.ndim - len(sizes)
-    dims = range(first, a.ndim)
-    unit = r.apply(codes.MUL, shape, r.apply(codes.SUB, shape, a, mean), inverse)
-    pulled = r.place(grad) if weight is None else r.apply(codes.MUL, shape, grad, weight)
-    along = _mean_over(r, r.apply(codes.MUL, shape, pulled, unit), dims)
-    rest = r.apply(codes.SUB, shape, pulled, _mean_over(r, pulled, dims))
-    rest = r.apply(codes.SUB, shape, rest, r.apply(codes.MUL, shape, unit, along))
-    found = [r.apply(codes.MUL, shape, rest, inverse)]
-    for each in (r.apply(codes.MUL, shape, grad, unit), r.place(grad)):
-        total, _dims = reduced(codes.SUM_EACH, r, each, range(first)) if first else (each, ())
-        found.append(Place(total.region, total.offset, tuple(sizes), total.strides[first:]))
-    return [one for one, want in zip(found, wanted, strict=True) if want]
 
 
 def _any(
@@ -386,5 +360,4 @@ RULES: dict[Any, Rule] = {
 
 RULES_OF_MANY: dict[Any, RuleOfMany] = {
     aten.native_layer_norm: _layer_norm,
-    aten.native_layer_norm_backward: layer_norm_back,
 }

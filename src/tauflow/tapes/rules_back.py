@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from . import tape as codes
-from .rules import Rule, of_one, of_two, part_of, reduced
+from .rules import Rule, RuleOfMany, mean_over, of_one, of_two, part_of, reduced
 from .tape import CannotRecordError, Place
 
 if TYPE_CHECKING:
@@ -104,6 +104,32 @@ def _elu_back(
     return r.apply(codes.MUL, shape, grad, slope)
 
 
+def _layer_norm_back(
+    r: "Recorder",
+    grad: Tensor,
+    a: Tensor,
+    sizes: Sequence[int],
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Any,
+    bias: Any,
+    wanted: Sequence[bool],
+) -> list[Place]:
+    """Return the gradients that are wanted, of what is normalised, of scales and of offsets."""
+    shape, first = tuple(a.shape), a.ndim - len(sizes)
+    dims = range(first, a.ndim)
+    unit = r.apply(codes.MUL, shape, r.apply(codes.SUB, shape, a, mean), inverse)
+    pulled = r.place(grad) if weight is None else r.apply(codes.MUL, shape, grad, weight)
+    along = mean_over(r, r.apply(codes.MUL, shape, pulled, unit), dims)
+    rest = r.apply(codes.SUB, shape, pulled, mean_over(r, pulled, dims))
+    rest = r.apply(codes.SUB, shape, rest, r.apply(codes.MUL, shape, unit, along))
+    found = [r.apply(codes.MUL, shape, rest, inverse)]
+    for each in (r.apply(codes.MUL, shape, grad, unit), r.place(grad)):
+        total, _dims = reduced(codes.SUM_EACH, r, each, range(first)) if first else (each, ())
+        found.append(Place(total.region, total.offset, tuple(sizes), total.strides[first:]))
+    return [one for one, want in zip(found, wanted, strict=True) if want]
+
+
 RULES_BACK: dict[Any, Rule] = {
     aten.tanh_backward: of_two(codes.TANH_BACK),
     aten.sigmoid_backward: of_two(codes.SIGMOID_BACK),
@@ -117,4 +143,8 @@ RULES_BACK: dict[Any, Rule] = {
     aten.sgn: of_one(codes.SIGN),
     aten.slice_backward: _slice_back,
     aten.select_backward: _select_back,
+}
+
+RULES_OF_MANY_BACK: dict[Any, RuleOfMany] = {
+    aten.native_layer_norm_backward: _layer_norm_back,
 }
