@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from tauflow.data.table.sheet import sheet_of
+from tauflow.data.table.from_frame import sheet_of
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning

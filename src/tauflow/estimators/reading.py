@@ -9,7 +9,7 @@ from sklearn.utils.validation import validate_data
 
 from tauflow.checks import one_of
 from tauflow.data.table.frames import sequences_of
-from tauflow.data.table.sheet import sheet_of
+from tauflow.data.table.from_frame import sheet_of
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 

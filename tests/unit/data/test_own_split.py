@@ -6,8 +6,8 @@ import torch
 from own_tables import NAN, changed, visits
 
 from tauflow.data import TableOptions, sequences_like
+from tauflow.data.table.from_frame import sheet_of
 from tauflow.data.table.read import with_mask_inputs
-from tauflow.data.table.sheet import sheet_of
 from tauflow.data.table.task import build
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 

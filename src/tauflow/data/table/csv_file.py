@@ -16,7 +16,8 @@ from tauflow.extras import require
 from tauflow.registry import nearest
 
 from .csv_plain import plain_rows, typed_columns
-from .sheet import SHOWN, Sheet, check_unique, stripped
+from .from_frame import check_unique, stripped
+from .sheet import SHOWN, Sheet
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
 _GZIP = b"\x1f\x8b"

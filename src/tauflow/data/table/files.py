@@ -10,8 +10,9 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.extras import require
 
 from .csv_file import check_there, read_sheet
+from .from_frame import sheet_of
 from .options import CLASSIFICATION, COMMA, TableOptions
-from .sheet import Sheet, sheet_of
+from .sheet import Sheet
 from .tidy import tidied
 
 PARQUET = (".parquet", ".pq")
@@ -46,7 +47,7 @@ def read_table(
 
     Args:
         table: the path of a file in CSV, plain or compressed by gzip, or Parquet; or a table as
-            :func:`tauflow.data.table.sheet.sheet_of` takes it.
+            :func:`tauflow.data.table.from_frame.sheet_of` takes it.
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options; what they say of one
             counts for a file to learn from alone, as other tables may be no such files.

@@ -1,0 +1,138 @@
+"""A data frame of any library, or a mapping of names to arrays, as a table in memory."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tauflow.errors import ArgumentError, DataError
+from tauflow.extras import require
+from tauflow.plain_text import control_character
+
+from .coded import Coded, Column
+from .sheet import SHOWN, Sheet
+
+
+def sheet_of(table: Any) -> Sheet:
+    """Return the columns of a data frame of any library, or of a mapping of names to arrays.
+
+    Rows are counted from 0, as in ``table.iloc[row]``.
+
+    Raises:
+        ArgumentError: it is no such thing, a column is not one value per row, or two have one name.
+        DataError: it has no rows.
+        MissingExtraError: it is of another library than pandas, and narwhals is not installed.
+    """
+    names_of_index = getattr(getattr(table, "index", None), "names", ())
+    levels = tuple(str(name) for name in names_of_index if name is not None)
+    table, categorical, zones = _by_column(table)
+    names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
+    if not names:
+        raise ArgumentError(
+            f"table must be a pandas DataFrame, or a mapping of column names to arrays, with at "
+            f"least one column, got {type(table).__name__}. Read a file with tauflow.data.read_csv."
+        )
+    check_unique("the table", [str(name) for name in names])
+    columns = {str(name): _column(str(name), table[name]) for name in names}
+    categorical |= {str(name) for name in names if _is_categorical(table[name])}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise ArgumentError(f"the columns of the table must be equally long, got {told}.")
+    rows = next(iter(lengths.values()))
+    if not rows:
+        raise DataError("the table holds no rows. Give one row for each sample.")
+    return Sheet(
+        "the table",
+        columns,
+        np.arange(rows),
+        " (counted from 0)",
+        categorical=categorical,
+        levels=levels,
+        zones=zones,
+    )
+
+
+def _is_categorical(values: Any) -> bool:
+    """Whether a column of pandas, Polars or narwhals says that it holds categories."""
+    kind = str(getattr(values, "dtype", "")).partition("(")[0]
+    return kind in ("category", "Categorical", "Enum")
+
+
+def _by_column(table: Any) -> tuple[Any, frozenset[str], dict[str, str]]:
+    """Return a frame of another library than pandas by column, which are categorical, and zones.
+
+    Others are returned as they are.
+    """
+    homes = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
+    if isinstance(table, Mapping) or "pandas" in homes or not hasattr(type(table), "columns"):
+        return table, frozenset(), {}
+    narwhals = require("narwhals", extra="tables")
+    if "pyarrow" in homes and type(table).__name__ == "RecordBatch":
+        table = sys.modules["pyarrow"].Table.from_batches([table])
+    frame = narwhals.from_native(table, pass_through=True)
+    if isinstance(frame, narwhals.LazyFrame):
+        raise ArgumentError(
+            f"table is a {type(table).__name__} that nobody has computed yet. Collect it first."
+        )
+    if not isinstance(frame, narwhals.DataFrame):
+        return table, frozenset(), {}
+    columns, categorical, zones = {}, set(), {}
+    for series in frame.iter_columns():
+        if _is_categorical(series):
+            categorical.add(series.name)
+        if zone := getattr(series.dtype, "time_zone", None):
+            zones[series.name] = zone  # of which the array, in UTC, says nothing
+        # As Python's own numbers, whole ones beside missing values keep all their digits.
+        as_list = _is_categorical(series) or (series.dtype.is_integer() and series.null_count())
+        columns[series.name] = series.to_list() if as_list else series.to_numpy()
+    return columns, frozenset(categorical), zones
+
+
+def _column(name: str, values: Any) -> Column:
+    if isinstance(values, np.ma.MaskedArray):
+        values = _masked(values)
+    if _is_categorical(values) and hasattr(values, "isna") and values.isna().any():
+        values = values.astype(object)  # codes beside missing ones stay whole
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if array.ndim != 1:
+        raise ArgumentError(
+            f"the table's column {name!r} has shape {array.shape}, expected one value per row. "
+            "Make a column of each of its values."
+        )
+    if array.dtype.kind in "biufmM":
+        return array
+    # NumPy makes text of the numbers beside a text in a list.
+    return stripped(list(values) if isinstance(values, list | tuple) else array.tolist())
+
+
+def stripped(cells: Sequence[Any]) -> Coded:
+    """Return a column of objects, in which text is without spaces at its ends."""
+    return Coded.of(cells).changed(lambda one: one.strip() if isinstance(one, str) else one)
+
+
+def _masked(values: Any) -> NDArray[Any]:
+    """Return an array of NumPy's with a mask as one whose masked entries are missing values."""
+    if values.dtype.kind in "mM":
+        undated: NDArray[Any] = values.filled(np.array("NaT", values.dtype))
+        return undated
+    cells = np.empty(values.shape, object)
+    cells[...] = values.tolist()  # None where masked
+    return cells
+
+
+def check_unique(where: str, names: Sequence[str]) -> None:
+    """Raise :class:`ArgumentError` if two columns have one name, or one that cannot be printed."""
+    for name in names:
+        if character := control_character(name):
+            raise ArgumentError(
+                f"{where}: the column {name[:SHOWN]!r} has the control character {character!r} in "
+                "its name. Remove it."
+            )
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(
+            f"{where}: several columns are called {twice[0]!r}. Give each a name of its own."
+        )
