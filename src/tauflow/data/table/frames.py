@@ -29,12 +29,14 @@ class Sequences:
         lengths: how many rows each has, (N,).
         rows: of the table, those of all sequences one after the other, each in the order of time.
         times: of these rows.
+        unsorted: how many rows of the table were earlier than the row before of the same id.
     """
 
     ids: tuple[str, ...]
     lengths: Indices
     rows: Indices
     times: Floats
+    unsorted: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -135,13 +137,13 @@ def sequences_of(
             type is too coarse for the gaps between them.
     """
     names, codes = ids_of(sheet, id)
-    order, in_order = np.arange(len(codes)), False
+    order, in_order, unsorted = np.arange(len(codes)), True, 0
+    if (np.diff(codes) < 0).any():
+        order, in_order = np.argsort(codes, kind="stable"), False
     if sort and times is not None:
-        order = np.lexsort((times.values, codes))  # stable: else as in the table
-    elif (np.diff(codes) < 0).any():
-        order = np.argsort(codes, kind="stable")
-    else:
-        in_order = True
+        unsorted = int(np.sum((np.diff(times.values[order]) < 0) & (np.diff(codes[order]) == 0)))
+        if unsorted:
+            order, in_order = np.lexsort((times.values, codes)), False  # stable
     lengths = np.bincount(codes)
     if times is None:
         _check_pieces(sheet, id, names, codes)
@@ -150,7 +152,7 @@ def sequences_of(
         return Sequences(tuple(names), lengths, order, counted)
     assert time is not None
     ordered = times.values if in_order else times.values[order]
-    found = Sequences(tuple(names), lengths, order, ordered)
+    found = Sequences(tuple(names), lengths, order, ordered, unsorted)
     with np.errstate(over="ignore", under="ignore"):  # gaps that are looked for and refused
         if times.dtype is not None:
             _check_resolution(sheet, id, time, found, times.dtype)

@@ -51,6 +51,7 @@ class Sheet:
         zones: of columns of ``datetime64``, which is in UTC then, the time zone that they are in.
         learning: whether it is read to learn from: targets, groups and parts are needed, and who
             gave it can pass options, such as ``sort``, that a message advises.
+        merged: how many rows, or values of a long table, were merged into others of the same time.
     """
 
     where: str
@@ -64,6 +65,7 @@ class Sheet:
     levels: tuple[str, ...] = ()
     zones: Mapping[str, str] = field(default_factory=dict)
     learning: bool = True
+    merged: int = 0
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)

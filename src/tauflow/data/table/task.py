@@ -18,6 +18,7 @@ from .answer_names import check_answers
 from .frames import Sequences, sequences_of, some
 from .info import TableInfo
 from .inputs import Inputs, feature_columns, inputs_of, with_known
+from .notes import notes_on_rows
 from .options import AUTO, GAP_AHEAD, Categories, TableOptions
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, parts_said, split_of
@@ -175,7 +176,9 @@ def _arranged(
         groups = parts_said(sheet, options, sequences)
     target = target_of(sheet, options, inputs, sequences)
     gaps = target.horizon > 0 and target.ahead_differs
+    notes = notes_on_rows(sheet, sequences, options)
     split = windowed(split_of(target, options, groups), options, inputs)
+    split = replace(split, notes=(*notes, *split.notes))
     steps = options.horizon or 1
     return with_known(inputs, options.known, steps, sequences, gaps=gaps), split, times
 

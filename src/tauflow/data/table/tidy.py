@@ -200,10 +200,11 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None, *, o
         )
     there = ~sheet.missing(value)
     kept = _Cells(sheet, whose, firsts, options)
-    columns = {one: kept.merged(one, strict=False) for one in others}
+    columns = {one: kept.one_per_time(one, strict=False) for one in others}
     for code, one in enumerate(found):
         rows = np.flatnonzero(there & (codes == code))
         columns[one] = kept.of_rows(value, rows, f"variable {one!r}")
+        kept.merged += len(rows) - len(np.unique(whose[rows]))
     for one in known or ():
         columns.setdefault(one, np.full(len(firsts), np.nan))
     return replace(kept.sheet_of(columns), variables=tuple(known or found))
@@ -249,7 +250,10 @@ def _merged(sheet: Sheet, options: TableOptions, names: Collection[str]) -> Shee
     place = np.empty(len(firsts), np.int64)
     place[order] = np.arange(len(firsts))
     kept = _Cells(sheet, place[whose], firsts[order], options)
-    return kept.sheet_of({one: kept.merged(one, strict=one not in names) for one in sheet.columns})
+    kept.merged = len(sheet) - len(firsts)
+    return kept.sheet_of(
+        {one: kept.one_per_time(one, strict=one not in names) for one in sheet.columns}
+    )
 
 
 class _Cells:
@@ -266,6 +270,7 @@ class _Cells:
         self, sheet: Sheet, whose: Indices, firsts: Indices, options: TableOptions
     ) -> None:
         self.sheet, self.whose, self.firsts, self.options = sheet, whose, firsts, options
+        self.merged = 0
 
     def sheet_of(self, columns: dict[str, Column]) -> Sheet:
         """Return the table of new columns, whose cells are those of the first rows in messages."""
@@ -281,9 +286,11 @@ class _Cells:
                 return str(columns[column][row])
 
         rows = sheet.numbers_of_rows[firsts]
-        return replace(sheet, columns=columns, numbers_of_rows=rows, written=written)
+        return replace(
+            sheet, columns=columns, numbers_of_rows=rows, written=written, merged=self.merged
+        )
 
-    def merged(self, column: str, *, strict: bool) -> Column:
+    def one_per_time(self, column: str, *, strict: bool) -> Column:
         """Return a column that stands in every row; ``strict`` says that all its values count."""
         values = self.sheet.columns[column]
         if column in (self.options.id, self.options.time):
