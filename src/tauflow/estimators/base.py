@@ -26,7 +26,7 @@ from .files import read_estimator, write_estimator
 from .given import taking_times
 from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
-from .reading import is_table, read_rows, without
+from .reading import is_table, read_rows, remembered
 from .rows import Floats, Rows
 from .state import as_before_if_it_fails, copied, copied_network, same
 from .targets import (
@@ -177,9 +177,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows, true = self._read(X, y, given, reset=False)
         weight = self._weight(sample_weight, X, rows, given)
-        if isinstance(y, str) and self._id(given) is None:  # else only features are looked at
-            X = without(X, (y,))
-        return self._score(true, self.predict(X, **given), weight)
+        return self._score(true, self._answers(self._network(rows)), weight)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a file that :meth:`load` reads, without pickle.
@@ -257,29 +255,30 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             return rows, per_sequence("y", y, rows, X, self._id(given))
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
-        rows = self._rows(X, given, reset=reset, besides=(y,))
-        sheet = sheet_of(X)
-        column = np.asarray(sheet.columns[sheet.check_name(y, "target")])
-        return rows, per_sequence("y", column, rows, X, self._id(given))
+        rows = self._rows(X, given, reset=reset, target=y)
+        if rows.target is not None:
+            return rows, rows.target
+        column = np.asarray(sheet_of(X).columns[y])
+        return rows, per_sequence("y", column, rows, X, None)
 
     def _weight(self, weight: Any, X: Any, rows: Rows, given: "Given") -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
-        if rows.order is not None and np.ndim(weight):
+        if rows.ids is not None and np.ndim(weight):
             weight = per_sequence("sample_weight", weight, rows, X, self._id(given))
         return checked_weight(weight, len(rows))
 
     def _id(self, given: "Given") -> str | None:
         """Return the column of the ids of a table."""
-        return given.get("id") or self._columns[0]
+        return given.get("id") or remembered(self).get("id")
 
-    def _rows(self, X: Any, given: "Given", *, reset: bool, besides: Sequence[str] = ()) -> Rows:
+    def _rows(self, X: Any, given: "Given", *, reset: bool, target: str | None = None) -> Rows:
         return read_rows(
             self,
             X,
             layout=self.layout,
             series=self._series,
             reset=reset,
-            besides=besides,
+            target=target,
             **given,
         )
 

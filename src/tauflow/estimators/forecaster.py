@@ -20,6 +20,7 @@ from tauflow.models.registry import entry_of
 from .ahead import samples_after, times_after, typical_gap
 from .base import AbstractSequenceEstimator
 from .given import taking_times
+from .reading import remembered
 from .rows import Floats, Indices, Rows
 from .targets import Task, Weighed
 from .times import in_seconds
@@ -42,7 +43,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
     Args:
         horizon: H, how many samples ahead.
         targets: features to forecast, one or several, by name or number, or a mask of all of
-            them; by default all. The others are inputs.
+            them; by default all that are not static. The others are inputs.
         window: longest piece of a sequence to train on; longer ones are cut, each piece starting
             anew. By default none is: one long series then makes one step of an epoch.
         {shared}
@@ -142,9 +143,10 @@ class SequenceForecaster(AbstractSequenceEstimator):
         return not bool(np.isnan(after).all())
 
     def _features(self) -> Indices:
-        if self.targets is None:
-            return np.arange(self.n_features_in_)
         names = getattr(self, "feature_names_in_", np.empty(0, object)).tolist()
+        if self.targets is None:
+            static = [names.index(one) for one in remembered(self).get("static", ())]
+            return np.delete(np.arange(self.n_features_in_), static)
         given: Any = self.targets
         given = [given] if isinstance(given, str | int) else list(given)
         if any(isinstance(one, bool | np.bool_) for one in given):

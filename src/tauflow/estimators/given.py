@@ -1,7 +1,7 @@
 """What every method takes beside X to know its times and its rows."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         lengths: Any
         id: str | None
         time: str | None
+        long: Sequence[str] | None
+        static: Sequence[str] | None
+        duplicates: str | None
 
 
 _ABOUT = """
@@ -28,8 +31,16 @@ t: instead of it, times of the samples: numbers, or dates for gaps in seconds, a
 lengths: (B,), steps of each sequence of a padded array.
 id: column of a data frame that says which sequence a row belongs to; known after ``fit``.
 time: its column of times: numbers, or dates for gaps in seconds; known after ``fit``.
+long: its columns of the variable and of its value, if each row holds one value. Each variable
+    becomes a feature, missing at times at which it was not measured; known after ``fit``.
+static: its columns, or variables of ``long``, with one value per id, such as the age, even if only
+    one row of the id holds it; known after ``fit``.
+duplicates: several values at one time of an id: ``"error"``, the default; their ``"mean"``; or the
+    ``"last"`` one; known after ``fit``.
 """.strip()
-NAMES = ("dt", "t", "lengths", "id", "time")
+ARRAY = ("dt", "t", "lengths")
+TABLE = ("id", "time", "long", "static", "duplicates")
+NAMES = (*ARRAY, *TABLE)
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -1,6 +1,6 @@
 """What users call X, arrays, lists of arrays and long tables, as rows of sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +8,16 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from tauflow.checks import one_of
-from tauflow.data.table.frames import sequences_of
+from tauflow.data.table.frames import ids_of, sequences_of
 from tauflow.data.table.from_frame import sheet_of
+from tauflow.data.table.options import TableOptions
+from tauflow.data.table.tidy import tidied
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
+from .given import TABLE
 from .rows import Floats, Indices, Rows
+from .targets import one_per_id
 from .times import with_times
 
 LAYOUTS = ("BTI", "BIT")
@@ -109,17 +113,16 @@ def _names_in(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))  # the columns of Arrow are no names
 
 
-def without(frame: Any, besides: Sequence[str]) -> Any:
-    """Return a data frame without some of its columns, and anything else as it is.
+def _without(frame: Any, target: str | None) -> Any:
+    """Return a data frame without the column of the target, and anything else as it is.
 
     Raises:
         UnknownNameError: there is no such column.
     """
-    if not besides or not hasattr(frame, "columns"):
+    if target is None or not hasattr(frame, "columns"):
         return frame
-    for name in besides:
-        sheet_of(frame).check_name(name, "target")
-    kept = [name for name in _names_in(frame) if name not in besides]
+    sheet_of(frame).check_name(target, "target")
+    kept = [name for name in _names_in(frame) if name != target]
     return frame.select(kept) if hasattr(frame, "select") else frame[kept]  # pandas has no select
 
 
@@ -181,37 +184,61 @@ def _checked_lengths(lengths: Any, count: int, steps: int) -> Indices:
 
 
 def rows_of_table(
-    X: Any, *, id: str, time: str | None, features: Sequence[str] | None, besides: Sequence[str]
+    X: Any,
+    columns: Mapping[str, Any],
+    *,
+    features: Sequence[str] | None,
+    variables: Sequence[str] | None,
+    target: str | None,
 ) -> Rows:
-    """Return the sequences of a long table, one row per sample; ids in the order of their rows.
+    """Return the sequences of a table; ids in the order of their rows.
 
     Args:
         X: a data frame, or a mapping of names to columns.
-        id: column that says which sequence a row belongs to.
-        time: column of the times, numbers, or dates for gaps in seconds; without one rows are one
-            step apart.
+        columns: those of :data:`TABLE` that are given, as :class:`TableOptions` takes them. Dates
+            count in seconds; without times rows are one step apart.
         features: columns of the features; by default all others.
-        besides: columns that are no features, though nobody says what they are.
+        variables: of a table of one variable per row, those that an earlier one had.
+        target: column that is no feature, with one value per id.
 
     Raises:
-        UnknownNameError: there is no such column.
+        ArgumentError, UnknownNameError: there is no such column, or option.
         DataError, TimeError: a cell does not hold what it should, or times run backwards.
     """
-    sheet = replace(sheet_of(X), learning=False)
+    id, time = columns["id"], columns.get("time")
+    table = replace(sheet_of(X), learning=False)
     for role, column in {"id": id, "time": time}.items():
         if column is not None:
-            sheet.check_name(column, role)
+            table.check_name(column, role)
+    used = None if features is None else [*features, *([] if target is None else [target])]
+    owners = ids_of(table, id)[1]
+    sheet = tidied(table, TableOptions(**columns, features=used), variables)
+    if target is not None:
+        sheet.check_name(target, "target")
     if features is None:
-        features = [name for name in sheet.columns if name not in (id, time, *besides)]
+        features = [name for name in sheet.columns if name not in (id, time, target)]
     names = [sheet.check_name(name, "feature") for name in features]
     if not names:
         raise DataError("the table has no features beside its ids, times and target.")
     times = None if time is None else read_times(sheet, time, "seconds")
     found = sequences_of(sheet, id, time, times, sort=False)
-    values = np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows]
-    gaps = None if time is None else found.gaps()
-    dated = times is not None and times.dated
-    return Rows(values, found.lengths, gaps, dated, order=found.rows, names=tuple(names))
+    ids = np.asarray(X[id])[np.unique(owners, return_index=True)[1]]
+    of_ids = None
+    if target is not None:
+        values = np.asarray(sheet.columns[target])[found.rows]
+        numbers = sheet.numbers_of_rows[found.rows]
+        of_ids = one_per_id("y", values, found.owners, ids, numbers)
+    return Rows(
+        np.stack([sheet.numbers(name) for name in names], axis=1)[found.rows],
+        found.lengths,
+        None if time is None else found.gaps(),
+        times is not None and times.dated,
+        ids=ids,
+        owners_in_table=owners,
+        target=of_ids,
+        names=tuple(names),
+        variables=sheet.variables,
+    )
 
 
 def read_rows(
@@ -221,45 +248,52 @@ def read_rows(
     layout: str,
     series: bool,
     reset: bool,
-    besides: Sequence[str],
+    target: str | None = None,
     dt: Any = None,
     t: Any = None,
     lengths: Any = None,
-    id: str | None = None,
-    time: str | None = None,
+    **table: Any,
 ) -> Rows:
     """Return the sequences of whatever X is.
 
     Args:
         estimator: remembers, as by :func:`sklearn.utils.validation.validate_data`, number and names
-            of the features, and the columns of ids and times.
+            of the features, and what was said of the columns of a table.
         X: see :meth:`AbstractSequenceEstimator.fit`.
         layout: of arrays.
         series: whether an array of two axes is one sequence, (T, I).
+        reset: whether to remember, rather than to compare.
+        target: column of a table that is no feature.
         dt: gaps.
         t: times.
         lengths: of padded sequences.
-        id: column of a table.
-        time: column of a table.
-        reset: whether to remember, rather than to compare.
-        besides: columns of a table that are no features.
+        table: what is said of a table, see :data:`TABLE`.
 
     Raises:
         ArgumentError, DataError, ShapeError, TimeError, UnknownNameError: X is no such thing.
     """
+    columns = {name: value for name, value in table.items() if value is not None}
     if not reset and is_table(X):
-        remembered = estimator._columns
-        id, time = id or remembered[0], time or remembered[1]
-    if id is not None:
+        columns = remembered(estimator) | columns
+    variables = columns.pop("variables", None)
+    if "id" in columns:
         arrays = {"dt": dt, "t": t, "lengths": lengths}
-        rows = _checked_table(estimator, X, arrays, reset=reset, id=id, time=time, besides=besides)
-    elif time is not None:
-        raise ArgumentError(f"time={time!r} names a column of a table with ids; give id= too.")
+        _check_kind(X, arrays, columns["id"])
+        names = _fitted_names(estimator, reset=reset)
+        if names is not None and "static" in columns:
+            columns["static"] = [c for c in columns["static"] if c in (*names, target)] or None
+        rows = rows_of_table(X, columns, features=names, variables=variables, target=target)
+        if reset:
+            _remember_names(estimator, rows.names or ())
+            columns["variables"] = rows.variables or None
+    elif columns:
+        name, value = next(iter(columns.items()))
+        raise ArgumentError(f"{name}={value!r} is for a table with ids; give id= too.")
     elif _are_frames(X):
         rows = _checked_frames(estimator, X, lengths, layout=layout, reset=reset)
         rows = with_times(rows, dt=dt, t=t)
     else:
-        X = without(X, besides)
+        X = _without(X, target)
         values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
         values = validate_data(
             estimator,
@@ -275,20 +309,23 @@ def read_rows(
             counts = np.ones(len(values), np.int64)
         rows = with_times(Rows(values, counts, steps=steps, single=single), dt=dt, t=t)
     if reset:
-        estimator._columns = (id, time)
+        estimator._columns = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in columns.items()
+            if value is not None
+        }
     return rows
 
 
-def _checked_table(
-    estimator: Any,
-    X: Any,
-    arrays: dict[str, Any],
-    *,
-    reset: bool,
-    id: str,
-    time: str | None,
-    besides: Sequence[str],
-) -> Rows:
+def remembered(estimator: Any) -> dict[str, Any]:
+    """Return what ``fit`` was given of :data:`TABLE`, and the variables of a table of them."""
+    columns = estimator._columns
+    if isinstance(columns, tuple):  # of estimators saved before others than id and time were known
+        columns = dict(zip(TABLE, columns, strict=False))
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+def _check_kind(X: Any, arrays: dict[str, Any], id: str) -> None:
     for name, value in arrays.items():
         if value is not None:
             raise ArgumentError(f"{name} is for arrays; a table has a column of times, time=.")
@@ -297,11 +334,6 @@ def _checked_table(
             f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
             "frame, or leave id out."
         )
-    names = _fitted_names(estimator, reset=reset)
-    rows = rows_of_table(X, id=id, time=time, features=names, besides=besides)
-    if reset:
-        _remember_names(estimator, rows.names or ())
-    return rows
 
 
 def _checked_frames(

@@ -22,8 +22,11 @@ class Rows:
             came without times.
         dated: whether the times were dates or durations, and not numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
-        order: of a table, where each of ``values`` stands in it.
+        ids: of a table, the id of each sequence, (N,), as the table has it.
+        owners_in_table: which sequence each row of the table belongs to.
+        target: of each sequence, (N,), where y names a column of the table.
         names: of the features of a table.
+        variables: of a table of one variable per row.
         single: whether they are one sequence that came without an axis for several.
         ahead: time from each row to the ones that are to be forecast, (R, H).
     """
@@ -33,8 +36,11 @@ class Rows:
     gaps: Floats | None = None
     dated: bool = False
     steps: int | None = None
-    order: Indices | None = None
+    ids: NDArray[Any] | None = None
+    owners_in_table: Indices | None = None
+    target: NDArray[Any] | None = None
     names: tuple[str, ...] | None = None
+    variables: tuple[str, ...] = ()
     single: bool = False
     ahead: Floats | None = None
 
@@ -74,7 +80,9 @@ class Rows:
             values=self.values[rows],
             lengths=lengths,
             gaps=None if self.gaps is None else self.gaps[rows],
-            order=None if self.order is None else self.order[rows],
+            ids=None if self.ids is None else self.ids[which],
+            owners_in_table=None,
+            target=None if self.target is None else self.target[which],
             ahead=None if self.ahead is None else self.ahead[rows],
         )
 

@@ -105,33 +105,50 @@ def per_sequence(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> N
     given = given if hasattr(given, "iloc") else np.asarray(given)
     if not given.ndim:
         raise ShapeError(f"{name} must hold one entry per sequence, got {given.item()!r}.")
-    if len(given) != len(rows) and (rows.order is None or len(given) != len(rows.values)):
+    owners = rows.owners_in_table
+    if len(given) != len(rows) and (owners is None or len(given) != len(owners)):
         raise ShapeError(
             f"Found input variables with inconsistent numbers of samples: {name} has {len(given)} "
             f"entries, and X has {len(rows)} sequences."
         )
-    if rows.order is None:
+    if rows.ids is None or owners is None:
         return np.asarray(given)
-    ids = np.asarray(X[id])[rows.order[rows.starts]]
     if len(given) == len(rows):
-        y = _in_order_of(ids, name, given, rows, X, id)
-        _refuse_absent(name, y, ids)
+        y = _in_order_of(rows.ids, name, given, len(rows) == len(owners), X, id)
+        _refuse_absent(name, y, rows.ids)
         return y
-    sorted_y = np.asarray(given)[rows.order]
-    _refuse_absent(name, sorted_y, np.repeat(ids, rows.lengths))
-    firsts = sorted_y[rows.starts]
-    differs = sorted_y != np.repeat(firsts, rows.lengths, axis=0)
+    return one_per_id(name, np.asarray(given), owners, rows.ids, np.arange(len(owners)))
+
+
+def one_per_id(
+    name: str, values: NDArray[Any], owners: Indices, ids: NDArray[Any], numbers: Indices
+) -> NDArray[Any]:
+    """Return the one value that all rows of an id have.
+
+    Args:
+        name: for messages.
+        values: of rows, (R, ...).
+        owners: which id each of them belongs to, (R,).
+        ids: in their order, (N,).
+        numbers: of the rows in the table, (R,).
+
+    Raises:
+        DataError: an id has several, or a row none.
+    """
+    _refuse_absent(name, values, ids[owners])
+    firsts: NDArray[Any] = values[np.unique(owners, return_index=True)[1]]
+    differs = values != firsts[owners]
     if differs.any():
         place = int(np.argwhere(differs)[0][0])
         raise DataError(
-            f"{name} has two values for one sequence: that of row {rows.order[place]} (counted "
-            f"from 0) is {sorted_y[place]}, another than in the first row of its id."
+            f"{name} has two values for one sequence: that of row {numbers[place]} (counted "
+            f"from 0) is {values[place]}, another than in the first row of its id."
         )
     return firsts
 
 
 def _in_order_of(
-    ids: NDArray[Any], name: str, given: Any, rows: Rows, X: Any, id: str | None
+    ids: NDArray[Any], name: str, given: Any, of_rows: bool, X: Any, id: str | None
 ) -> NDArray[Any]:
     """Return targets, or weights, one per id, in the order of the ids.
 
@@ -142,7 +159,7 @@ def _in_order_of(
     """
     if isinstance(given, np.ndarray):
         return given
-    index, of_rows = given.index, len(rows) == len(rows.values)
+    index = given.index
     if of_rows and index.name != id and index.equals(getattr(X, "index", None)):
         return np.asarray(given)
     if index.is_unique and index.nlevels == 1:

@@ -1,0 +1,206 @@
+"""Tables of one variable per row, and values that each id has once, against pandas."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from irregular_samples import SMALL, sequences
+
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+
+COLUMNS = {"id": "stay", "time": "hours", "long": ("variable", "value"), "static": ("Age",)}
+WIDE = {"id": "stay", "time": "hours"}
+
+
+def long_table(seed=0):
+    """Return a table of one variable per row in any order, and a class and a number of each id."""
+    X, t, y, number = sequences(missing=0.3, seed=seed)
+    rng = np.random.default_rng(seed)
+    rows = []
+    for stay, (part, times) in enumerate(zip(X, t, strict=True)):
+        rows += [
+            {"stay": f"s{stay}", "hours": when, "variable": name, "value": value}
+            for sample, when in zip(part, times, strict=True)
+            for name, value in zip(["HR", "pH"], sample, strict=True)
+        ]
+        age = np.nan if stay == 3 else float(rng.integers(20, 90))
+        rows.append(
+            {"stay": f"s{stay}", "hours": times[0], "variable": "Age", "value": age},
+        )
+    ids = pd.Index([f"s{stay}" for stay in range(len(X))], name="stay")
+    table = pd.DataFrame(rows).sample(frac=1, random_state=seed).reset_index(drop=True)
+    return table, pd.Series(y, ids), pd.Series(number, ids)
+
+
+def pivoted(table):
+    """Return what pandas makes of it, ids in the order in which they first occur."""
+    wide = table.pivot_table(
+        index=["stay", "hours"], columns="variable", values="value", dropna=False
+    ).reset_index()
+    there = table.groupby(["stay", "hours"]).size().rename("n").reset_index()
+    wide = there.merge(wide, on=["stay", "hours"]).drop(columns="n")  # not every pair of the two
+    wide["Age"] = wide.groupby("stay")["Age"].transform("first")
+    order = {stay: place for place, stay in enumerate(table["stay"].unique())}
+    return wide.sort_values(
+        ["stay", "hours"], key=lambda c: c.map(order) if c.name == "stay" else c
+    )
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("model", ["cfc", "gru-d"])
+def test_a_long_table_is_its_pivot(model, kind):
+    table, y, number = long_table()
+    wide, names = pivoted(table), ["Age", "HR", "pH"]
+    for estimator, target in (
+        (SequenceClassifier(**SMALL, model=model), y),
+        (SequenceRegressor(**SMALL, model=model), number),
+    ):
+        long = estimator.fit(table, target, **COLUMNS)
+        order = [names.index(one) for one in long.feature_names_in_]
+        same = wide[["stay", "hours", *long.feature_names_in_]]
+        given = table
+        if kind != "pandas":
+            polars = pytest.importorskip("polars")
+            given = polars.from_pandas(table)
+            given = given.to_arrow() if kind == "arrow" else given
+        found, score = long.predict(given), long.score(given, target)
+        assert sorted(order) == [0, 1, 2]
+        expected = type(estimator)(**SMALL, model=model).fit(same, target, **WIDE)
+        np.testing.assert_array_equal(found, expected.predict(same))
+        assert score == expected.score(same, target)
+
+
+def test_what_is_static_may_stand_in_any_row_of_an_id():
+    table, y, _ = long_table()
+    wide = pivoted(table)
+    once = wide.assign(Age=wide["Age"].where(~wide["stay"].duplicated(keep="last")))
+    fitted = SequenceClassifier(**SMALL).fit(once, y, **WIDE, static=["Age"])
+    expected = SequenceClassifier(**SMALL).fit(wide, y, **WIDE)
+    np.testing.assert_array_equal(fitted.predict_proba(once), expected.predict_proba(wide))
+    twice = once.assign(Age=np.arange(len(once), dtype=float))
+    with pytest.raises(
+        DataError, match=r"same id holds '.*', and the column was said to be static"
+    ):
+        fitted.predict(twice)
+    with pytest.raises(UnknownNameError, match=r"no column 'Age' \(static\)"):
+        fitted.predict(once.drop(columns="Age"))
+
+
+def test_targets_and_weights_of_long_tables():
+    table, y, number = long_table()
+    weight = number**2 + 0.1
+    expected = SequenceClassifier(**SMALL).fit(table, y, weight, **COLUMNS)
+    answers, score = expected.predict_proba(table), expected.score(table, y, weight)
+    in_rows = table.assign(died=y[table["stay"]].to_numpy())
+    of_rows = weight[table["stay"]].to_numpy()
+    first = ~in_rows["stay"].duplicated()
+    in_one_row = in_rows.assign(died=in_rows["died"].where(first, None))
+    static = {**COLUMNS, "static": ("Age", "died")}
+    for given, said in ((in_rows, COLUMNS), (in_one_row, static)):
+        fitted = SequenceClassifier(**SMALL).fit(given, "died", of_rows, **said)
+        assert set(fitted.feature_names_in_) == {"Age", "HR", "pH"}
+        np.testing.assert_array_equal(fitted.predict_proba(table), answers)
+        assert fitted.score(given, "died", of_rows) == score
+    fitted = SequenceClassifier(**SMALL).fit(table, in_rows["died"], of_rows, **COLUMNS)
+    np.testing.assert_array_equal(fitted.predict_proba(table), answers)
+    with pytest.raises(DataError, match="y has no value for the id"):
+        SequenceClassifier(**SMALL).fit(in_one_row, "died", **COLUMNS)
+    with pytest.raises(DataError, match="y has two values for one sequence: that of row"):
+        SequenceClassifier(**SMALL).fit(table, table["variable"].rename("y"), **COLUMNS)
+
+
+def test_a_target_may_be_a_variable():
+    table, _, number = long_table()
+    ends = table.groupby("stay")["hours"].max()
+    labels = pd.DataFrame(
+        {"stay": ends.index, "hours": ends, "variable": "score", "value": number[ends.index]}
+    )
+    both = pd.concat([table, labels], ignore_index=True)
+    static = {**COLUMNS, "static": ("Age", "score")}
+    fitted = SequenceRegressor(**SMALL).fit(both, "score", **static)
+    expected = SequenceRegressor(**SMALL).fit(table, number, **COLUMNS)
+    np.testing.assert_array_equal(fitted.predict(table), expected.predict(table))
+
+
+def test_variables_at_predict():
+    table, y, _ = long_table()
+    fitted = SequenceClassifier(**SMALL, model="gru-d").fit(table, y, **COLUMNS)
+    with pytest.raises(DataError, match=r"holds the variable 'Lactate', which .* Known are: "):
+        fitted.predict(table.replace({"variable": {"pH": "Lactate"}}))
+    lacking = table[table["variable"] != "pH"]
+    empty = table.assign(value=table["value"].where(table["variable"] != "pH"))
+    pd.testing.assert_index_equal(
+        lacking.groupby(["stay", "hours"]).size().index,
+        empty.groupby(["stay", "hours"]).size().index,
+    )
+    again = {stay: place for place, stay in enumerate(lacking["stay"].unique())}
+    order = [again[stay] for stay in empty["stay"].unique()]
+    found = fitted.predict_proba(lacking)[order]
+    np.testing.assert_allclose(found, fitted.predict_proba(empty), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["mean", "last"])
+def test_several_values_at_one_time(how):
+    table, y, _ = long_table()
+    table = table.dropna()
+    more = table[table["variable"] == "HR"].assign(value=lambda rows: rows["value"] + 2.0)
+    both = pd.concat([table, more], ignore_index=True)
+    with pytest.raises(DataError, match="another value of variable 'HR' at the time of row"):
+        SequenceClassifier(**SMALL).fit(both, y, **COLUMNS)
+    one = table.assign(
+        value=table["value"] + (table["variable"] == "HR") * (1.0 if how == "mean" else 2.0)
+    )
+    fitted = SequenceClassifier(**SMALL).fit(both, y, **COLUMNS, duplicates=how)
+    expected = SequenceClassifier(**SMALL).fit(one, y, **COLUMNS)
+    np.testing.assert_allclose(
+        fitted.predict_proba(both), expected.predict_proba(one), rtol=0, atol=1e-6
+    )
+
+
+def test_a_forecaster_does_not_forecast_what_is_static(tmp_path):
+    table, _, _ = long_table()
+    wide = pivoted(table)
+    found = SequenceForecaster(**SMALL).fit(table, **COLUMNS)
+    names = found.feature_names_in_.tolist()
+    assert {names[n] for n in found.target_features_} == {"HR", "pH"}
+    same = wide[["stay", "hours", *names]]
+    targets = [name for name in names if name != "Age"]
+    expected = SequenceForecaster(**SMALL, targets=targets).fit(same, **WIDE)
+    np.testing.assert_array_equal(found.predict(table), expected.predict(same))
+    found.save(tmp_path / "forecaster.safetensors")
+    loaded = SequenceForecaster.load(tmp_path / "forecaster.safetensors")
+    np.testing.assert_array_equal(loaded.predict(table), found.predict(table))
+
+
+def test_estimators_saved_by_earlier_versions_know_id_and_time(tmp_path):
+    table, y, _ = long_table()
+    wide = pivoted(table)
+    fitted = SequenceClassifier(**SMALL).fit(wide, y, **WIDE)
+    expected = fitted.predict_proba(wide)
+    fitted._columns = ("stay", "hours")  # as they were kept
+    fitted.save(tmp_path / "old.safetensors")
+    loaded = SequenceClassifier.load(tmp_path / "old.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(wide), expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({**COLUMNS, "id": None}, "is for a table with ids; give id= too"),
+        ({**COLUMNS, "time": None}, "Name it as time"),
+        ({**COLUMNS, "long": "variable"}, "long must be a list of column names"),
+        ({**COLUMNS, "long": ("variable",)}, "long must name two columns"),
+        ({**COLUMNS, "static": "Age"}, "static must be a list of column names"),
+        ({**COLUMNS, "static": ("Weight",)}, r"no column 'Weight' \(static\)"),
+        ({**COLUMNS, "long": ("variable", "valve")}, r"no column 'valve' \(long\).* 'value'"),
+        ({**COLUMNS, "duplicates": "first"}, "duplicates"),
+        ({**COLUMNS, "t": [[0.0]]}, "t is for arrays; a table has a column of times"),
+    ],
+)
+def test_contradictions_are_errors(said, message):
+    table, y, _ = long_table()
+    with pytest.raises((ArgumentError, UnknownNameError), match=message):
+        SequenceClassifier(**SMALL).fit(table, y, **said)
+    X, _, y, _ = sequences()
+    with pytest.raises(ArgumentError, match="id='stay' names a column of a table, and X is a list"):
+        SequenceClassifier(**SMALL).fit(X, y, **COLUMNS)
