@@ -1,7 +1,7 @@
 """Metrics by name, and their exact value over a whole split."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tauflow.batch import SequenceBatch
-from tauflow.checks import shape_error, values_readable
+from tauflow.checks import values_readable
 from tauflow.errors import ArgumentError, DataError
 from tauflow.registry import Registry
 
@@ -18,6 +18,18 @@ from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, 
 from .ranks import Ranks
 from .score import Score, per_entry, repeated
 from .subnormals import flushed_subnormals
+from .whole_scores import (
+    WholeScore,
+    area_under_roc,
+    average_precision,
+    balanced_accuracy,
+    f1,
+    of_counts,
+    of_logits,
+    of_one_logit,
+    r2,
+    root_mean_square,
+)
 
 
 def correct_class(prediction: Tensor, y: Tensor) -> Tensor:
@@ -35,128 +47,77 @@ def correct_side(prediction: Tensor, y: Tensor) -> Tensor:
     return right.masked_fill(prediction.isnan(), math.nan)
 
 
-def area_under_roc(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the chance that a positive's logit is above a negative's, half of it if they tie.
+def brier(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return the squared error of the probabilities of all classes; of two, that of either.
 
-    That is the area under the curve of true against false positives, by the formula of Mann and
-    Whitney.
-
-    Args:
-        logit: (N,).
-        positive: (N,) bool.
-        weight: (N,), how much each counts; by default all alike.
-
-    Returns:
-        The area; NaN if a logit is, which has no place among the others.
-
-    Raises:
-        DataError: there are no positives, or no negatives.
+    Its mean is :func:`sklearn.metrics.brier_score_loss`.
     """
-    of_positives, (of_negatives, order) = logit[positive], logit[~positive].sort()
-    if not len(of_positives) or not len(of_negatives):
-        raise DataError(
-            f"the area under a ROC curve needs targets of both classes, but all {len(logit)} are "
-            f"{'positive' if len(of_positives) else 'negative'}. Use another metric."
+    classes = prediction.shape[-1]
+    truth = F.one_hot(y.long().clamp(max=classes - 1), classes).to(prediction.dtype)
+    error = (prediction.softmax(-1) - truth).square().sum(-1)
+    return error / 2 if classes == 2 else error
+
+
+def brier_of_logit(prediction: Tensor, y: Tensor) -> Tensor:
+    """Return the squared error of the probability that a single logit stands for."""
+    return (prediction.sigmoid() - y.view_as(prediction).to(prediction.dtype)).square()
+
+
+def _of_two_kinds(
+    name: str, of_classes: WholeScore, of_logit: WholeScore, *, both: bool = False
+) -> dict[str, Score]:
+    """Return a score of all entries for one logit per class, and for a single logit."""
+    kinds = {name: ("classes", of_classes), f"binary_{name}": ("binary", of_logit)}
+    return {
+        name: Score(
+            *(name, target),
+            higher_is_better=True,
+            whole=whole,
+            both_classes=both,
+            weighs=True,
         )
-    if bool(logit.isnan().any()):
-        return logit.new_tensor(math.nan)
-    each = _weights_or_ones(weight, logit)
-    up_to = F.pad(each[~positive][order].cumsum(0), (1, 0))
-    below = up_to[torch.searchsorted(of_negatives, of_positives)]
-    not_above = up_to[torch.searchsorted(of_negatives, of_positives, right=True)]
-    own = each[positive]
-    return (own * (below + not_above)).sum() / (2 * own.sum() * up_to[-1])
-
-
-def _weights_or_ones(weight: Tensor | None, like: Tensor) -> Tensor:
-    """Return weights in double precision, (N,), where the device has it."""
-    dtype = torch.float32 if like.device.type == "mps" else torch.float64
-    return torch.ones_like(like, dtype=dtype) if weight is None else weight.to(dtype)
-
-
-def f1(found: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the harmonic mean of precision and recall, 0 where there is neither.
-
-    Args:
-        found: (N,) bool, what was taken for positive.
-        positive: (N,) bool, what is.
-        weight: (N,), how much each counts; by default all alike.
-    """
-    each = _weights_or_ones(weight, found)
-    hits, either = each[found & positive].sum(), each[found].sum() + each[positive].sum()
-    return 2.0 * hits / torch.where(either > 0, either, 1.0)
-
-
-def _of_two_classes(name: str, score: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a score of two logits per entry, and classes 0 and 1, the positive one."""
-
-    def whole(prediction: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        if prediction.shape[-1] != 2:
-            raise shape_error(
-                name, "prediction", prediction, "two outputs", "It is for two classes."
-            )
-        return score(prediction[:, 1] - prediction[:, 0], y == 1, weight)
-
-    return whole
-
-
-def _of_one_logit(score: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a score of one logit per entry, and targets 0 and 1."""
-    return lambda prediction, y, weight=None: score(prediction[:, 0], y > 0.5, weight)
-
-
-def _f1_of_logits(logit: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
-    if bool(logit.isnan().any()):
-        return logit.new_tensor(math.nan)
-    return f1(logit > 0, positive, weight)
+        for name, (target, whole) in kinds.items()
+    }
 
 
 METRICS: Registry[Score] = Registry(
     "metric",
     {
         "mse": Score("mse", "values", squared_error),
+        "rmse": Score("rmse", "values", whole=root_mean_square, weighs=True),
         "mae": Score("mae", "values", absolute_error),
+        "r2": Score("r2", "values", whole=r2, weighs=True, higher_is_better=True),
         "huber": Score("huber", "values", huber),
         "accuracy": Score("accuracy", "classes", correct_class, higher_is_better=True),
         "binary_accuracy": Score("binary_accuracy", "binary", correct_side, higher_is_better=True),
         "cross_entropy": Score("cross_entropy", "classes", cross_entropy),
+        "log_loss": Score("log_loss", "classes", cross_entropy),
         "bce": Score("bce", "binary", binary_cross_entropy),
-        "auroc": Score(
-            "auroc",
-            "classes",
-            higher_is_better=True,
-            whole=_of_two_classes("auroc", area_under_roc),
-            both_classes=True,
-            weighs=True,
+        "binary_log_loss": Score("binary_log_loss", "binary", binary_cross_entropy),
+        "brier": Score("brier", "classes", brier),
+        "binary_brier": Score("binary_brier", "binary", brier_of_logit),
+        **_of_two_kinds(
+            "auroc", of_logits(area_under_roc), of_one_logit(area_under_roc), both=True
         ),
-        "binary_auroc": Score(
-            "binary_auroc",
-            "binary",
-            higher_is_better=True,
-            whole=_of_one_logit(area_under_roc),
-            both_classes=True,
-            weighs=True,
+        **_of_two_kinds(
+            "average_precision",
+            of_logits(average_precision),
+            of_one_logit(average_precision),
+            both=True,
         ),
-        "f1": Score(
-            "f1",
-            "classes",
-            higher_is_better=True,
-            whole=_of_two_classes("f1", _f1_of_logits),
-            weighs=True,
-        ),
-        "binary_f1": Score(
-            "binary_f1",
-            "binary",
-            higher_is_better=True,
-            whole=_of_one_logit(_f1_of_logits),
-            weighs=True,
+        **_of_two_kinds("f1", of_counts(f1), of_counts(f1)),
+        **_of_two_kinds(
+            "balanced_accuracy", of_counts(balanced_accuracy), of_counts(balanced_accuracy)
         ),
     },
 )
 """Metrics that training knows by name; add one with ``METRICS.add(name, Score(...))``.
 
-The areas and F1 scores are of two classes, the second being the positive one, over all entries of a
-split together: ``auroc`` and ``f1`` of two logits, the ``binary_`` ones of a single logit.
+Those of classes are for one logit per class, those that begin with ``binary_`` for a single one.
+Values agree with scikit-learn's functions of these names. Of two classes, ``auroc``,
+``average_precision`` and ``f1`` are of the second one; of more, they are averaged over the classes,
+each against all others. Areas, F1, ``balanced_accuracy``, ``rmse`` and ``r2`` are of all entries of
+a split together; of several outputs the last two are means over outputs.
 """
 
 
@@ -282,6 +243,7 @@ class _Tally:
 
     def add(self, prediction: Tensor, batch: SequenceBatch) -> None:
         """Take in a batch."""
+        batch = self.score.by_rows(batch)
         chosen, y = self.score.selected(prediction, batch)
         weight = per_entry(prediction, batch)
         if self.score.target == "classes":

@@ -1,7 +1,7 @@
 """What losses and metrics share: compare predictions with targets, entry by entry, where valid."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,18 +33,18 @@ class Score:
         counts: maps the same to what each entry counts in the divisor of the mean, (K,); by
             default 1. Beside ``whole``, it says what that has divided by.
         whole: instead of ``compare``, maps predictions (N, O) and targets (N,) of all entries to
-            the score, if it is no mean over entries, as the area under a ROC curve is none; for
-            targets that are classes, or ``"any"``: then targets are (N, ...) as they come, and
-            those of single outputs (N, 1) as these, integers too, unless they are ``classes``.
+            the score, if it is no mean over entries, as the area under a ROC curve is none. Values
+            are (N, O), NaN where one of a row is not known. Of ``"any"``, targets are (N, ...) as
+            they come, and those of single outputs (N, 1) as these, integers too, unless they are
+            ``classes``.
         both_classes: whether it means nothing where all targets are of one class, 0 or 1.
-        weighs: whether ``whole`` takes what each entry counts, (N,), as a third argument; else data
-            with weights of sequences are refused.
+        weighs: whether ``whole`` takes what each entry counts as a third argument, (N,), or (R, N)
+            for R scores at once; else data with weights of sequences raise an error.
         classes: of ``"any"``, whether targets that are integers are classes all the same: then such
             targets (B, T) are one per step, and none are several labels of a sequence.
 
     Raises:
-        ArgumentError: both or neither of ``compare`` and ``whole`` are given, or ``whole`` for
-            targets that are values.
+        ArgumentError: both or neither of ``compare`` and ``whole`` are given.
     """
 
     name: str
@@ -64,8 +64,6 @@ class Score:
                 f"{self.name}: give either compare, for a mean over entries, or whole, for a "
                 "number of all entries together."
             )
-        if self.whole is not None and self.target == "values":
-            raise ArgumentError(f"{self.name}: whole is for targets that are classes, not values.")
 
     def __call__(self, prediction: Tensor, batch: SequenceBatch) -> Tensor:
         """Return the score of the valid entries of a batch.
@@ -92,6 +90,7 @@ class Score:
             A scalar, and the number of entries that count, or the sum of what each of them counts.
         """
         self._refuse_weights(self.name, batch)
+        batch = self.by_rows(batch)
         weight = per_entry(prediction, batch)
         prediction, y = self.selected(prediction, batch)
         if y.numel() == 0:
@@ -142,8 +141,20 @@ class Score:
             raise ArgumentError(f"{self.name} has no number per entry; it is one of all of them.")
         return self.compare(prediction, y)
 
+    def by_rows(self, batch: SequenceBatch) -> SequenceBatch:
+        """Return a batch whose ``y_mask`` chooses rows, with NaN for values that are not known.
+
+        So ``whole`` can tell outputs apart; other scores take their batches as they are.
+        """
+        known = batch.y_mask
+        if self.whole is None or self.target != "values" or known is None or known.ndim < 3:
+            return batch
+        return replace(batch, y=batch.y.masked_fill(~known, torch.nan), y_mask=known.any(-1))
+
     def rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return predictions (N, O) and as many targets, given what :meth:`selected` returns."""
+        if self.target == "values":
+            return prediction.flatten(0, -2), y.reshape(prediction.shape).flatten(0, -2)
         if self.target != "any":
             return prediction.flatten(0, -2), y.flatten()
         y = y.flatten(0, max(0, prediction.ndim - 2))

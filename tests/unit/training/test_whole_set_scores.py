@@ -1,5 +1,7 @@
 """Scores that are no mean over entries: they need every prediction of a split at once."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn import metrics as sk
@@ -13,7 +15,11 @@ from tauflow.training.metrics import evaluate_all
 
 SKLEARN = {
     "auroc": sk.roc_auc_score,
+    "average_precision": sk.average_precision_score,
     "f1": lambda y, logit: sk.f1_score(y, logit > 0),
+    "balanced_accuracy": lambda y, logit: sk.balanced_accuracy_score(y, logit > 0),
+    "brier": lambda y, logit: sk.brier_score_loss(y, torch.sigmoid(logit)),
+    "log_loss": lambda y, logit: sk.log_loss(y, torch.sigmoid(logit)),
 }
 
 
@@ -81,13 +87,130 @@ def test_f1_without_positives_is_zero():
     assert float(METRICS["f1"](logits, SequenceBatch(torch.zeros(4, 1, 1), y))) == 0.0
 
 
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
 @pytest.mark.parametrize(("label", "kind"), [(0, "negative"), (1, "positive")])
-def test_an_area_needs_both_classes(label, kind):
+def test_an_area_needs_both_classes(name, label, kind):
     data = SequenceBatch(torch.zeros(4, 1, 2), torch.full((4,), label))
     with pytest.raises(DataError, match=f"all 4 are {kind}"):
-        METRICS["auroc"](torch.zeros(4, 2), data)
-    with pytest.raises(DataError, match=f"^auroc: the targets of the evaluated data .* {kind}"):
-        evaluate(Answer(), data, metric="auroc")
+        METRICS[name](torch.zeros(4, 2), data)
+    with pytest.raises(DataError, match=f"^{name}: the targets of the evaluated data .* {kind}"):
+        evaluate(Answer(), data, metric=name)
+
+
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
+def test_areas_of_a_single_logit_have_another_name(name):
+    data = SequenceBatch(torch.zeros(2, 1, 1), torch.tensor([0, 1]))
+    with pytest.raises(ShapeError, match="take binary_auroc"):
+        METRICS[name](torch.zeros(2, 1), data)
+
+
+SEVERAL = {
+    "auroc": lambda y, p, **w: sk.roc_auc_score(y, p, multi_class="ovr", **w),
+    "average_precision": lambda y, p, **w: sk.average_precision_score(y, p, **w),
+    "f1": lambda y, p, **w: sk.f1_score(y, p.argmax(1), average="macro", **w),
+    "balanced_accuracy": lambda y, p, **w: sk.balanced_accuracy_score(y, p.argmax(1), **w),
+    "brier": lambda y, p, **w: sk.brier_score_loss(y, p, **w),
+    "log_loss": lambda y, p, **w: sk.log_loss(y, p, **w),
+    "accuracy": lambda y, p, **w: sk.accuracy_score(y, p.argmax(1), **w),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_classes_equal_scikit_learn(name, per_step, weighted):
+    draw = torch.Generator().manual_seed(8)
+    y = torch.randint(0, 4, (20, 5) if per_step else (100,), generator=draw)
+    logits = torch.randn(*y.shape, 4, generator=draw).round(decimals=1)
+    weight = torch.rand(len(y), generator=draw) if weighted else None
+    mask = (torch.rand(20, 5, generator=draw) < 0.7) if per_step else None
+    batch = SequenceBatch(torch.zeros(*y.shape, 1) if per_step else torch.zeros(100, 3, 1), y)
+    found = METRICS[name](logits, replace(batch, weight=weight, mask=mask))
+    chosen = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
+    given = {}
+    if weight is not None:
+        each = weight[:, None].expand(y.shape) if per_step else weight
+        given = {"sample_weight": each[chosen].numpy()}
+    chances = logits[chosen].double().softmax(-1).numpy()
+    assert float(found) == pytest.approx(SEVERAL[name](y[chosen].numpy(), chances, **given))
+
+
+def test_classes_that_do_not_occur_are_left_out_of_means():
+    draw = torch.Generator().manual_seed(9)
+    y, logits = torch.randint(0, 3, (60,), generator=draw), torch.randn(60, 5, generator=draw)
+    logits[:, 3] = -99.0
+    batch = SequenceBatch(torch.zeros(60, 1, 1), y)
+    chances = logits.softmax(-1).numpy()
+    areas = [sk.roc_auc_score(y == k, chances[:, k]) for k in range(3)]
+    assert float(METRICS["auroc"](logits, batch)) == pytest.approx(sum(areas) / 3)
+    f1 = sk.f1_score(y, logits.argmax(1), average="macro")
+    assert float(METRICS["f1"](logits, batch)) == pytest.approx(f1)
+
+
+VALUES = {
+    "rmse": sk.root_mean_squared_error,
+    "r2": sk.r2_score,
+    "mse": sk.mean_squared_error,
+    "mae": sk.mean_absolute_error,
+}
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("name", VALUES)
+def test_values_equal_scikit_learn(name, per_step, outputs, offset):
+    draw = torch.Generator().manual_seed(10)
+    shape = (20, 5, outputs) if per_step else (100, outputs)
+    y = offset + torch.randn(shape, generator=draw, dtype=torch.float64)
+    prediction = y + torch.randn(shape, generator=draw, dtype=torch.float64)
+    mask = (torch.rand(20, 5, generator=draw) < 0.7) if per_step else None
+    x = torch.zeros(*(shape[:2] if per_step else (100, 3)), 1)
+    found = METRICS[name](prediction, SequenceBatch(x, y, mask=mask))
+    chosen = torch.ones(shape[:-1], dtype=torch.bool) if mask is None else mask
+    expected = VALUES[name](y[chosen].numpy(), prediction[chosen].numpy())
+    assert float(found) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("size", [1, 3, 512])
+@pytest.mark.parametrize("name", ["rmse", "r2"])
+def test_single_values_that_are_not_known_are_left_out_of_their_output(name, size):
+    draw = torch.Generator().manual_seed(11)
+    y, x = torch.randn(9, 5, 3, generator=draw), torch.randn(9, 5, 3, generator=draw)
+    known = torch.rand(9, 5, 3, generator=draw) < 0.6
+    y[~known] = 1e9
+    data = SequenceBatch(x, y, y_mask=known, weight=torch.rand(9, generator=draw) + 0.1)
+    each = data.weight[:, None, None].expand(9, 5, 3)
+    by_output = [
+        VALUES[name](y[..., k][seen], x[..., k][seen], sample_weight=each[..., k][seen])
+        for k, seen in enumerate(known.unbind(-1))
+    ]
+    expected = sum(by_output) / 3
+    assert evaluate(Echo(), data, metric=name, batch_size=size) == pytest.approx(expected, rel=1e-5)
+
+
+def test_r2_of_an_output_that_does_not_vary():
+    y = torch.tensor([[0.1], [0.1], [0.1]])
+    batch = SequenceBatch(torch.zeros(3, 1, 1), y)
+    assert float(METRICS["r2"](y.clone(), batch)) == 1.0
+    assert float(METRICS["r2"](y + 1, batch)) == 0.0
+    assert METRICS["r2"](y * torch.nan, batch).isnan()
+    assert METRICS["rmse"](y * torch.nan, batch).isnan()
+
+
+@pytest.mark.parametrize("name", [name for name, one in METRICS.items() if one.weighs])
+def test_several_weightings_at_once_are_those_one_by_one(name):
+    draw = torch.Generator().manual_seed(12)
+    y = torch.rand(40, generator=draw)
+    outputs = 1 if name.startswith("binary") or METRICS[name].target == "values" else 2
+    y = y[:, None] if METRICS[name].target == "values" else (y > 0.6).to(torch.long)
+    logits = torch.randn(40, outputs, generator=draw)
+    weights = torch.randint(0, 3, (5, 40), generator=draw)
+    whole = METRICS[name].whole
+    expected = [float(whole(logits, y, one)) for one in weights]
+    assert whole(logits, y, weights).tolist() == pytest.approx(expected)
+    several = [torch.repeat_interleave(torch.arange(40), one) for one in weights]
+    assert expected == pytest.approx([float(whole(logits[one], y[one])) for one in several])
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
@@ -105,19 +228,9 @@ def test_a_part_of_one_class_is_refused_before_training(part):
         train(Linear(1, 1), **parts, loss="bce", metric="binary_auroc", recipe=recipe)
 
 
-def test_more_than_two_classes_are_refused():
-    data = SequenceBatch(torch.zeros(4, 1, 1), torch.tensor([0, 1, 2, 0]))
-    with pytest.raises(
-        ShapeError, match=r"f1: prediction has shape \(4, 3\), expected two outputs"
-    ):
-        METRICS["f1"](torch.zeros(4, 3), data)
-
-
 def test_a_score_is_of_entries_or_of_all():
     with pytest.raises(ArgumentError, match="give either compare"):
         Score("neither", "values")
-    with pytest.raises(ArgumentError, match="for targets that are classes"):
-        Score("whole", "values", whole=lambda prediction, y: y.sum())
     with pytest.raises(ArgumentError, match="auroc has no number per entry"):
         METRICS["auroc"].entries(torch.zeros(2, 2), torch.zeros(2))
 
@@ -142,10 +255,10 @@ def test_targets_that_no_metric_can_count_are_refused():
     x = torch.randn(4, 1, 2)
     for y, match in (([0, 1, 7, 1], "hold the class 7"), ([0, 1, -1, 1], "hold a negative class")):
         data = SequenceBatch(x, torch.tensor(y))
-        for metric in ("accuracy", "auroc", "f1"):
+        for metric in ("accuracy", *SKLEARN):
             with pytest.raises(DataError, match=match):
                 evaluate(Same(), data, metric=metric)
     data = SequenceBatch(x[..., :1], torch.tensor([0.0, 1.0, torch.nan, 1.0]))
-    for metric in ("binary_accuracy", "binary_auroc", "binary_f1"):
+    for metric in ("binary_accuracy", *(f"binary_{name}" for name in SKLEARN)):
         with pytest.raises(DataError, match="must lie between 0 and 1"):
             evaluate(Same(), data, metric=metric)
