@@ -8,7 +8,7 @@ from sources import MODULES, PACKAGE, ROOT
 
 RANKS = {
     **dict.fromkeys(("errors", "checks", "registry", "extras", "batch", "recorded"), 0),
-    **dict.fromkeys(("resolution", "tensorfile", "lock", "idioms", "version"), 0),
+    **dict.fromkeys(("resolution", "tensorfile", "lock", "idioms", "modifications", "version"), 0),
     **dict.fromkeys(
         ("option_types", "budget", "forks", "plain_json", "plain_text", "import_path", "plugins"), 0
     ),

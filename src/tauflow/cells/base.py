@@ -70,6 +70,8 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
     """
     takes_wiring: bool = False
     """Whether the hidden size may be a wiring."""
+    parts_not_called: ClassVar[tuple[str, ...]] = ()
+    """Names of parts whose parameters the step reads, so that hooks on them have no effect."""
     state_names: ClassVar[tuple[str, ...]] = ("h",)
     """The parts of the state, if each is as wide as there are neurons."""
 
@@ -201,10 +203,14 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
             return str(error)
 
     def forward(
-        self, x: Float[Tensor, "B I"], h: Float[Tensor, "B S"], dt: Float[Tensor, "B 1"]
+        self,
+        x: Float[Tensor, "B I"],
+        h: Float[Tensor, "B S"],
+        dt: Float[Tensor, "B 1"],
+        *observed: Bool[Tensor, "B I"],
     ) -> Float[Tensor, "B S"]:
         """Call :meth:`step`."""
-        return self.step(x, h, dt)
+        return self.step(x, h, dt, *observed)
 
     def extra_repr(self) -> str:
         """Show the options that differ from their defaults."""

@@ -44,6 +44,7 @@ class BidirectionalRNNCell(AbstractHoistedCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+    parts_not_called = ("lstm", "ct_rnn")
     state_names = ("h", "q", "c")  # the LSTM's output, the CT-RNN's state, the LSTM's memory
 
     def __init__(

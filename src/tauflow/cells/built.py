@@ -5,19 +5,17 @@ fused operators, read as far as the sizes say, beyond the end of a parameter tha
 And a kernel reads a part's parameters where the cell's step calls the part.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from tauflow.checks import is_jit_traced, shape_error
 from tauflow.errors import ArgumentError, ShapeError
+from tauflow.modifications import HOOKS, has_hooks
 
-REPARAMETRISATIONS = (BasePruningMethod, SpectralNorm, WeightNorm)
-"""Hooks that compute a parameter of the part they hang on."""
+if TYPE_CHECKING:
+    from .base import AbstractCell
 
 _PLAIN = (nn.Parameter, Tensor)
 _SIZES = (
@@ -27,8 +25,7 @@ _SIZES = (
 _OF_GAP = ("solver", "substeps", "rtol", "atol")
 """What a cell with a ``gap`` tells of its solver, which does not follow."""
 
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Where modules keep what is called when they are, and when their gradients are taken."""
+_HOOKED = "has hooks"
 _METHODS = {"forward", "step", "hoist", "advance", "readout"}
 
 
@@ -68,7 +65,7 @@ def parts_of(cell: nn.Module) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def changes(cell: nn.Module) -> str | None:
+def changes(cell: "AbstractCell") -> str | None:
     """Return why only the cell's own step still knows what it computes, or ``None``.
 
     A part may have been replaced by another module, wrapped, or given hooks, a tensor replaced by
@@ -79,7 +76,7 @@ def changes(cell: nn.Module) -> str | None:
             would broadcast some, which then are another model in silence: a bias (N,) become (1,)
             is shared by all neurons, one become (N, 1) differs by sequence where B equals N.
         ArgumentError: an attribute on which shapes depend has another value, or one that says what
-            the cell's solver is.
+            the cell's solver is; or a part has hooks that nothing calls.
     """
     parts: tuple[Part, ...] | None = cell.__dict__.get("_parts_when_built")
     if parts is None:
@@ -94,6 +91,12 @@ def changes(cell: nn.Module) -> str | None:
         altered = _altered(module, part) if _may_be_altered(module, part) else None
         if altered is not None:
             reason = reason or f"its {_dotted(part.path)} {altered}"
+            if altered == _HOOKED and ".".join(part.path) in cell.parts_not_called:
+                raise ArgumentError(
+                    f"{type(cell).__name__}: its {_dotted(part.path)} {altered}, which would never "
+                    f"be called: the cell reads the parameters of its {_dotted(part.path)}. "
+                    "Register them on the cell."
+                )
             if not _is_a(module, part.kind):
                 continue
         _compare_sizes(cell, module, part)
@@ -136,12 +139,7 @@ def _altered(module: nn.Module, part: Part) -> str | None:
             return f"has the parts {sorted(now)} now"
     if not module.__dict__.keys().isdisjoint(_METHODS):
         return "has a method of its own now"
-    if part.path:  # nothing calls the cell itself, but its step
-        own = {kind: module.__dict__[kind].values() for kind in HOOKS}
-        before = [h for h in own["_forward_pre_hooks"] if not isinstance(h, REPARAMETRISATIONS)]
-        if before or any(hooks for kind, hooks in own.items() if kind != "_forward_pre_hooks"):
-            return "has hooks"
-    return None
+    return _HOOKED if has_hooks(module) else None
 
 
 def _compare_sizes(cell: nn.Module, module: nn.Module, part: Part) -> None:

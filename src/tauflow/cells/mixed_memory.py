@@ -119,7 +119,7 @@ class MixedMemoryCell(AbstractCell):
         v, c = h.split([self.core.state_size, self.hidden_size], dim=-1)
         b = shift_forget_gate(self.b, self.forget_bias)
         c, u = lstm_update(x @ self.W_x.T + v @ self.W_h.T + b, c)
-        v = self.core.step(u, v, dt) if self.form == "input" else self.core.step(x, u, dt)
+        v = self.core(u, v, dt) if self.form == "input" else self.core(x, u, dt)
         return torch.cat([v, c], dim=-1)
 
     def as_form(self) -> "MixedForm":

@@ -89,6 +89,7 @@ class ODELSTMCell(AbstractPureCell):
     """
 
     paper: ClassVar[str] = "Lechner & Hasani 2020, Learning long-term dependencies"
+    parts_not_called = ("flow",)
 
     def __init__(
         self,

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from tauflow.modifications import has_hooks
+
 from .base import AbstractCell, AbstractHoistedCell, AbstractPureCell
 
 
@@ -26,7 +28,7 @@ def split_step(cell: AbstractCell, x: Tensor, dt: Tensor, observed: Tensor | Non
     """Return what the steps of a sequence read, and the step on one sample of it.
 
     What the state does not touch is computed here. A step that a user wrote, for a class or for one
-    cell, is called as it is.
+    cell, is called as it is. A cell with hooks is itself called for every sample, which calls them.
 
     Args:
         cell: whose step it is.
@@ -35,6 +37,8 @@ def split_step(cell: AbstractCell, x: Tensor, dt: Tensor, observed: Tensor | Non
         observed: (B, T, I) bool, or ``None``.
     """
     features = () if observed is None else (observed,)
+    if has_hooks(cell):
+        return Split((x, dt, *features), lambda h, x, dt, *seen: cell(x, h, dt, *seen))
     if "step" not in cell.__dict__:  # which the compiler of torch 2.8 knows, not vars()
         if isinstance(cell, AbstractPureCell) and type(cell).step is AbstractPureCell.step:
             return _split_pure(cell, x, dt)

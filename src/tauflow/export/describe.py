@@ -11,6 +11,7 @@ from tauflow.cells import ACTIVATIONS
 from tauflow.cells.catalog import CELLS, MODELS
 from tauflow.errors import ArgumentError, ModelFileError, OptionError, UnknownNameError
 from tauflow.models import WHOLE_MODELS, SequenceModel
+from tauflow.modifications import tie
 from tauflow.plugins import VARIABLE
 from tauflow.recorded import RecordedMeta
 from tauflow.registry import Registry
@@ -30,6 +31,8 @@ a catalog of models need not be added: a description names it ``module.Class``. 
 built from a description.
 """
 
+TIES = "ties"
+"""Entry of a description: lists of names, each of one parameter or buffer."""
 _SCRIPT = "__main__."
 
 
@@ -60,15 +63,17 @@ def describe(module: nn.Module) -> dict[str, Any]:
 def rebuild(description: Mapping[str, Any]) -> Any:
     """Build the module that :func:`describe` described, with fresh parameters.
 
-    The state of the global random generator is left as it was.
+    The state of the global random generator is left as it was. Names of tensors that the
+    description says are one (``"ties"``) are one.
 
     Raises:
         ModelFileError: the description has another form.
         UnknownNameError: it names a class or a wiring that is not registered here.
         OptionError: it gives the class an option that it does not have, or lacks one.
     """
+    ties = description.get(TIES, [])
     match description:
-        case {"class": str(name), "options": dict(recorded)} if len(description) == 2:
+        case {"class": str(name), "options": dict(recorded)} if len(description) == 2 + bool(ties):
             pass
         case _:
             raise ModelFileError(
@@ -79,12 +84,34 @@ def rebuild(description: Mapping[str, Any]) -> Any:
     module = _class_of(name)
     with torch.random.fork_rng(devices=[]):
         try:
-            return module(**options)
+            made = module(**options)
         except TypeError as error:
             raise OptionError(
                 f"{module.__name__} cannot be built with the options {sorted(options)}: {error}. "
                 "Was the model described by another version of tauflow?"
             ) from error
+    if ties:
+        _tie(made, ties)
+    return made
+
+
+def _tie(module: nn.Module, ties: Any) -> None:
+    """Make one tensor of several, as a description says.
+
+    Raises:
+        ModelFileError: it says no such thing, or they differ in shape.
+    """
+    tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+    tensors |= module.named_buffers(remove_duplicate=False)
+    try:
+        shapes = [{(type(tensors[name]), tensors[name].shape) for name in names} for names in ties]
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"'{TIES}' of a description are lists of names of tensors, got {ties!r}"
+        ) from error
+    if any(len(shape) != 1 for shape in shapes):
+        raise ModelFileError(f"the tensors {ties!r} differ in shape, so that they cannot be one")
+    tie(module, ties)
 
 
 def _name_of(kind: type[nn.Module]) -> str:

@@ -4,21 +4,20 @@ The tensors are the state dict, the facts the module's description; for the form
 :mod:`tauflow.tensorfile`.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
-from tauflow.tensorfile import encode, read_tensor_file, write_atomically
+from tauflow.modifications import tie, tied_names
+from tauflow.tensorfile import encode, hash_tensors, read_tensor_file, write_atomically
 
-from .describe import describe, rebuild
+from .as_built import computed_parameters, modifications
+from .describe import TIES, describe, rebuild
 from .room import room_of
 
 KIND = "model"
@@ -32,8 +31,8 @@ _Path = str | PathLike[str]
 def save(module: nn.Module, path: _Path) -> None:
     """Write a module to a model file, replacing ``path`` in one step.
 
-    Tied tensors are written once per name, and are no longer tied when loaded. Neither the
-    training mode nor ``requires_grad`` is kept.
+    A tensor that has several names, as a tied weight has, is one tensor again when loaded. Neither
+    the training mode nor ``requires_grad`` is kept, nor hooks on the gradients of tensors.
 
     Args:
         module: a cell, a sequence module or a model of :mod:`tauflow.models`.
@@ -41,7 +40,8 @@ def save(module: nn.Module, path: _Path) -> None:
 
     Raises:
         ArgumentError: a part of the module is not tauflow's, was built with a function, or was
-            replaced or quantised after the module had been built.
+            changed after the module had been built: replaced, quantised, pruned, parametrized, or
+            given hooks, attributes or methods.
         DataNotFoundError: the folder does not exist.
     """
     path = Path(path)
@@ -60,7 +60,8 @@ def encoded(module: nn.Module) -> bytes:
     Raises:
         ArgumentError: see :func:`save`.
     """
-    return encode(KIND, tensors_of(module), description_of(module))
+    description = description_of(module)
+    return encode(KIND, tensors_of(module), description)
 
 
 def description_of(module: nn.Module) -> dict[str, Any]:
@@ -71,13 +72,19 @@ def description_of(module: nn.Module) -> dict[str, Any]:
     """
     description = describe(module)
     built = rebuild(description)
-    if difference := _difference(_shapes(built), _shapes(module)) or _changes(built, module):
+    changes = (
+        computed_parameters(built, module)
+        or _difference(_shapes(built), _shapes(module))
+        or modifications(built, module)
+    )
+    if changes:
         raise ArgumentError(
-            f"{type(module).__name__} is not as it was built: {difference}. A model file holds the "
+            f"{type(module).__name__} is not as it was built: {changes}. A model file holds the "
             "constructor's arguments, so that a part changed later would be lost; build the "
             "module with that part, or save its state_dict() alone."
         )
-    return description
+    ties = tied_names(module)
+    return {**description, TIES: ties} if ties else description
 
 
 def load(path: _Path) -> Any:
@@ -121,11 +128,18 @@ def module_of(path: Path, tensors: dict[str, Tensor], description: Mapping[str, 
             f"{difference}. Save the model anew with tauflow.save."
         )
     with _told(path):
+        ties = [names for names in tied_names(module) if _are_one(names, tensors)]
         for name in _constants(module).keys() & tensors.keys():
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, tensors.pop(name))
         module.load_state_dict(tensors, assign=True)  # assigning keeps the dtypes of the file
+        tie(module, ties)
     return module
+
+
+def _are_one(names: list[str], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether tensors are equal to the bit: a file may be of a model that was tied no longer."""
+    return len({hash_tensors({"": tensors[name]}) for name in names if name in tensors}) <= 1
 
 
 @contextmanager
@@ -199,53 +213,6 @@ def _constants(module: nn.Module) -> dict[str, Tensor]:
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in state_of(module).items()}
-
-
-def _changes(built: nn.Module, module: nn.Module) -> str:
-    """Say which parts or plain attributes are no longer as they were built; nothing if all are."""
-    parts = dict(module.named_modules())
-    found = []
-    for name, twin in built.named_modules():
-        part, where = parts[name], f"{name}." if name else ""
-        if type(part) is not type(twin):
-            found.append(f"{name} is a {type(part).__name__}, was a {type(twin).__name__}")
-            continue
-        for key, was in vars(twin).items():
-            if key.startswith("_") or key in ("training", "options"):
-                continue  # torch's own, and the record from which the twin was built
-            if _are_alike(now := getattr(part, key), was):
-                continue
-            if isinstance(was, (Tensor, np.ndarray)):
-                advice = "a tensor made of nothing but the arguments, or a buffer, is kept in files"
-                found.append(f"{where}{key} has other entries now than when built anew ({advice})")
-            else:
-                found.append(f"{where}{key} is {now!r}, was {was!r}")
-    return "; ".join(found)
-
-
-def _are_alike(now: Any, was: Any) -> bool:
-    """Whether two attributes are equal, tensors and arrays in all entries, NaN being like NaN."""
-    if isinstance(was, Tensor) and isinstance(now, Tensor):
-        return now.dtype is was.dtype and _are_alike(_array(now), _array(was))
-    if isinstance(was, np.ndarray) and isinstance(now, np.ndarray):
-        numbers = was.dtype.kind in "fc"
-        return now.dtype == was.dtype and np.array_equal(now, was, equal_nan=numbers)
-    if isinstance(was, list | tuple) and isinstance(now, list | tuple):
-        same = isinstance(now, list) is isinstance(was, list) and len(now) == len(was)
-        return same and all(map(_are_alike, now, was))
-    if isinstance(was, dict) and isinstance(now, dict):
-        return now.keys() == was.keys() and all(_are_alike(now[key], was[key]) for key in was)
-    if isinstance(was, float) and isinstance(now, float) and math.isnan(was):
-        return math.isnan(now)
-    try:
-        return bool(now == was)
-    except (TypeError, ValueError, RuntimeError):  # of something that compares entry by entry
-        return False
-
-
-def _array(tensor: Tensor) -> "np.ndarray[Any, Any]":
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def _difference(

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tauflow.cells.base import AbstractCell
-from tauflow.cells.built import HOOKS
 from tauflow.cells.contract import next_state, read_out
 from tauflow.errors import BackendError
+from tauflow.modifications import HOOKS, has_hooks
 from tauflow.tapes.tape import CannotRecordError
 
 from .engine.needs import guarded
@@ -71,8 +71,8 @@ def _told(error: Exception) -> str:
 def _hooked(cell: nn.Module) -> str | None:
     """Return which part has hooks, which are called at every step."""
     for name, part in cell.named_modules():
-        if name and any(getattr(part, kind) for kind in HOOKS):
-            return f"its {name} has hooks"
+        if any(getattr(part, kind) for kind in HOOKS) if name else has_hooks(part):
+            return f"its {name or 'own step'} has hooks"
     return None
 
 

@@ -6,7 +6,7 @@ from torch.nn.utils.prune import BasePruningMethod, remove
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tauflow.cells.built import REPARAMETRISATIONS
+from tauflow.modifications import REPARAMETRISATIONS
 
 
 def recompute_parameters(module: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """What a stream runs for each sample: a sequence module and what stands before and after it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from tauflow.cells.built import REPARAMETRISATIONS
 from tauflow.errors import StreamError
+from tauflow.modifications import FORWARD_HOOKS, has_hooks
 
 if TYPE_CHECKING:
     from .layers import SequenceModule
@@ -87,8 +87,10 @@ def is_dropping(module: nn.Module) -> bool:
 
 def beyond_parts(module: nn.Module) -> str | None:
     """Return what a call of a module does besides running its parts, or ``None``."""
-    if module._forward_hooks or _has_foreign(module._forward_pre_hooks):
+    if has_hooks(module, FORWARD_HOOKS):
         return "forward hooks"
+    if any(map(has_hooks, getattr(module, "each_cell", ()))):
+        return "a cell with hooks"
     if "forward" in vars(module):
         return "a forward of its own"
     for kind in type(module).__mro__:
@@ -98,11 +100,6 @@ def beyond_parts(module: nn.Module) -> str | None:
         if "forward" in vars(kind):
             return "a forward of its own"
     return None
-
-
-def _has_foreign(hooks: Mapping[int, object]) -> bool:
-    """Whether there are hooks other than those that compute a parameter."""
-    return not all(isinstance(hook, REPARAMETRISATIONS) for hook in hooks.values())
 
 
 def packed(projection: nn.Module) -> Callable[[Array], Array]:
@@ -131,6 +128,5 @@ def _says_all_in_its_weights(module: nn.Module) -> bool:
     return (
         type(module) is nn.Linear
         and "forward" not in vars(module)
-        and not module._forward_hooks
-        and not _has_foreign(module._forward_pre_hooks)
+        and not has_hooks(module, FORWARD_HOOKS)
     )

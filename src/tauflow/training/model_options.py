@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tauflow.modifications import tied_names
 from tauflow.tensorfile import hash_tensors
 
 _HOW = frozenset({"backend", "checkpoint_every"})
@@ -17,11 +18,12 @@ _HOW = frozenset({"backend", "checkpoint_every"})
 def model_options(model: nn.Module) -> dict[str, Any]:
     """Return the recorded options of a model and of its parts by name, as JSON can hold them.
 
-    Weights have shapes, but a time constant or a solver has not: with the shapes alone, a run would
-    go on with other dynamics. What is no number or text is told from others as far as it can be:
-    tensors by a digest, functions by their names, anything unknown by its class.
+    And which names are of one tensor, as of tied weights. Weights have shapes, but a time constant
+    or a solver has not: with the shapes alone, a run would go on with other dynamics. What is no
+    number or text is told from others as far as it can be: tensors by a digest, functions by their
+    names, anything unknown by its class.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"tied tensors": tied_names(model)}
     for path, part in model.named_modules():
         options = getattr(part, "options", None)
         if not isinstance(options, Mapping):

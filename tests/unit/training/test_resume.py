@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -341,3 +342,16 @@ def test_a_checkpoint_of_tensors_of_other_shapes_is_refused(tmp_path):
             fit(tmp_path, recipe=more)
     checkpoint.write_checkpoint(path, whole)
     assert fit(tmp_path, recipe=more).epochs == 4
+
+
+def test_a_run_does_not_go_on_with_tensors_that_are_tied_no_longer(tmp_path):
+    def stacked():
+        return tauflow.SequenceModel(tauflow.GRU(2, 4, num_layers=2), 1)
+
+    tied = stacked()
+    tied.rnn.cells[1].W_h = tied.rnn.cells[0].W_h
+    fit(tmp_path / "run", model=tied)
+    with pytest.raises(
+        CheckpointError, match=r"model\.tied tensors was \[\['rnn\.cells\.0\.W_h', "
+    ):
+        fit(tmp_path / "run", model=stacked(), recipe=replace(RECIPE, epochs=4))

@@ -1,0 +1,268 @@
+"""Files of models that were changed after they were built."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+
+import tauflow
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError, ModelFileError
+from tauflow.estimators import SequenceClassifier
+from tauflow.export import describe
+from tauflow.export.files import KIND, tensors_of
+from tauflow.tensorfile import encode
+
+pytestmark = pytest.mark.untyped  # parts are replaced by others
+
+X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+def model():
+    torch.manual_seed(3)
+    return tauflow.SequenceModel(tauflow.CfC(3, 4, num_layers=2, backbone_units=6), 2)
+
+
+def as_model_file(module, path):
+    tauflow.save(module, path)
+
+
+def as_predictor(module, path):
+    import pandas
+
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    table = table.assign(y=np.arange(60) // 5 % 2, z=0.0, id=np.arange(60) // 5)
+    tauflow.Predictor.of(module, from_table(table, id="id", target="y")).save(path)
+
+
+def as_estimator(module, path):
+    rng = np.random.default_rng(0)
+    estimator = SequenceClassifier(model="gru", hidden_size=2, epochs=1)
+    estimator.fit(rng.normal(size=(8, 5, 3)), np.arange(8) % 2)
+    estimator.module_ = module
+    estimator.save(path)
+
+
+WRITERS = (as_model_file, as_predictor, as_estimator)
+HOOKS = {
+    "forward hooks": lambda m: m.register_forward_hook(lambda *_: None),
+    "forward pre hooks": lambda m: m.register_forward_pre_hook(lambda *_: None),
+    "backward hooks": lambda m: m.register_full_backward_hook(lambda *_: None),
+    "backward pre hooks": lambda m: m.register_full_backward_pre_hook(lambda *_: None),
+    "state dict hooks": lambda m: m.register_state_dict_post_hook(lambda *_: None),
+    "state dict pre hooks": lambda m: m.register_state_dict_pre_hook(lambda *_: None),
+    "load state dict pre hooks": lambda m: m.register_load_state_dict_pre_hook(lambda *_: None),
+    "load state dict post hooks": lambda m: m.register_load_state_dict_post_hook(lambda *_: None),
+}
+PARTS = ("", "rnn", "head", "rnn.cells.1", "rnn.cells.0.backbone")
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", HOOKS)
+def test_hooks_are_named_and_no_file_is_written(kind, part, tmp_path):
+    hooked = model()
+    handle = HOOKS[kind](hooked.get_submodule(part))
+    where = part or "the model itself"
+    for write in WRITERS if part == "head" else WRITERS[:1]:
+        with pytest.raises(ArgumentError, match=rf"not as it was built: {where} has {kind} \(rem"):
+            write(hooked, tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+    handle.remove()
+    tauflow.save(hooked, tmp_path / "m")
+    assert_answers_alike(hooked, tauflow.load(tmp_path / "m"))
+
+
+def assert_answers_alike(one, other):
+    with torch.no_grad():
+        assert torch.equal(one.eval()(X)[0], other.eval()(X)[0])
+
+
+class Halved(nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+def set_own_forward(m):
+    m.head.forward = lambda y: y.tanh()
+
+
+COMPUTED = {
+    "parametrized": (
+        lambda m: parametrize.register_parametrization(m.head, "weight", Halved()),
+        lambda m: parametrize.remove_parametrizations(m.head, "weight"),
+        r"head\.weight is parametrized \(torch\.nn\.utils\.parametrize\.remove_parametrizations",
+    ),
+    "normalised": (
+        lambda m: parametrizations.weight_norm(m.rnn.cells[0].heads, "weight"),
+        lambda m: parametrize.remove_parametrizations(m.rnn.cells[0].heads, "weight"),
+        r"rnn\.cells\.0\.heads\.weight is parametrized",
+    ),
+    "pruned": (
+        lambda m: prune.random_unstructured(m.head, "weight", 0.5),
+        lambda m: prune.remove(m.head, "weight"),
+        r"head\.weight is computed by RandomUnstructured \(torch\.nn\.utils\.prune\.remove\(",
+    ),
+    "old weight norm": (
+        lambda m: weight_norm(m.head, "weight"),
+        lambda m: torch.nn.utils.remove_weight_norm(m.head, "weight"),
+        r"head\.weight is computed by WeightNorm \(torch\.nn\.utils\.remove_weight_norm\(",
+    ),
+    "old spectral norm": (
+        lambda m: spectral_norm(m.head, "weight"),
+        lambda m: torch.nn.utils.remove_spectral_norm(m.head, "weight"),
+        r"head\.weight is computed by SpectralNorm \(torch\.nn\.utils\.remove_spectral_norm\(",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_parameters_are_named_with_what_makes_them_permanent(name, tmp_path):
+    register, remove, words = COMPUTED[name]
+    changed = model()
+    register(changed)
+    with pytest.raises(ArgumentError, match=words):
+        tauflow.save(changed, tmp_path / "m")
+    remove(changed)
+    tauflow.save(changed, tmp_path / "m")
+    assert_answers_alike(changed, tauflow.load(tmp_path / "m"))
+
+
+def replace_class(m):
+    m.head.__class__ = type("Other", (nn.Linear,), {})
+
+
+CHANGES = {
+    "a method": (set_own_forward, r"head\.forward, which the class defines, is replaced on the mo"),
+    "a method of the cell": (
+        lambda m: setattr(m.rnn.cells[1], "step", lambda x, h, dt: h),
+        r"rnn\.cells\.1\.step, which the class defines, is replaced",
+    ),
+    "an attribute of the class": (
+        lambda m: setattr(m.rnn.cells[0], "uses_dt", False),
+        r"rnn\.cells\.0\.uses_dt, which the class defines, is False on the module",
+    ),
+    "a class": (replace_class, r"head is a Other, was a Linear"),
+    "a part more": (lambda m: m.head.append(nn.Tanh()), r"head\.1 \(Tanh\) was added"),
+    "a part less": (lambda m: delattr(m, "extra"), r"extra is missing"),
+    "an attribute less": (lambda m: delattr(m, "head_init"), r"head_init is missing, was 'torch'"),
+    "an attribute": (lambda m: setattr(m, "head_init", "keras"), r"head_init is 'keras', was"),
+}
+
+
+class Grown(tauflow.SequenceModel):
+    """A model with parts that hold no tensors."""
+
+    def __init__(self, rnn, output_size):
+        super().__init__(rnn, output_size)
+        self.head = nn.Sequential(self.head)
+        self.extra = nn.Tanh()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_changes_are_named(change, tmp_path, monkeypatch):
+    alter, words = CHANGES[change]
+    changed = model()
+    if "part" in change:
+        monkeypatch.setitem(tauflow.export.CLASSES._entries, "Grown", Grown)
+        changed = Grown(tauflow.CfC(3, 4), 2)
+    tauflow.save(changed, tmp_path / "m")
+    alter(changed)
+    with pytest.raises(ArgumentError, match=f"not as it was built: {words}"):
+        tauflow.save(changed, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def tie_layers(m):
+    for name, parameter in m.rnn.cells[1].named_parameters():
+        owner, _, attribute = name.rpartition(".")
+        first = m.rnn.cells[0].get_submodule(owner)
+        if getattr(first, attribute).shape == parameter.shape:
+            setattr(first, attribute, parameter)
+
+
+def share_a_module(m):
+    m.rnn.cells[1].heads = m.rnn.cells[0].heads
+
+
+TIES = {
+    "layers": tie_layers,
+    "a module": share_a_module,
+    "cell and head": lambda m: setattr(m.rnn.cells[1].heads, "bias", m.rnn.cells[0].heads.bias),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("tied", TIES)
+def test_tied_tensors_are_tied_when_loaded(tied, dtype, tmp_path):
+    original = model().to(dtype)
+    count = len([*original.parameters()])
+    TIES[tied](original)
+    assert len([*original.parameters()]) < count
+    for write in WRITERS:
+        write(original, tmp_path / "m")
+        if write is as_model_file:
+            loaded = tauflow.load(tmp_path / "m")
+        elif write is as_predictor:
+            loaded = tauflow.load_predictor(tmp_path / "m").model
+        else:
+            loaded = SequenceClassifier.load(tmp_path / "m").module_
+        assert [n for n, _ in loaded.named_parameters()] == [
+            n for n, _ in original.named_parameters()
+        ]
+        x = X.to(dtype)
+        for step in range(2):  # the second after a step of training
+            ours, theirs = original.eval()(x)[0], loaded.eval()(x)[0]
+            assert torch.equal(ours, theirs), step
+            for one, y in ((original, ours), (loaded, theirs)):
+                optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+                y.square().sum().backward()
+                optimizer.step()
+                one.zero_grad()
+
+
+class Tied(tauflow.SequenceModel):
+    """A model whose constructor ties the weights of two layers."""
+
+    def __init__(self, rnn, output_size):
+        super().__init__(rnn, output_size)
+        rnn.cells[1].W_h = rnn.cells[0].W_h
+
+
+def test_ties_of_a_constructor_stay_and_cannot_be_undone(tmp_path, monkeypatch):
+    monkeypatch.setitem(tauflow.export.CLASSES._entries, "Tied", Tied)
+    original = Tied(tauflow.GRU(3, 4, num_layers=2), 2)
+    tauflow.save(original, tmp_path / "m")
+    loaded = tauflow.load(tmp_path / "m")
+    assert loaded.rnn.cells[1].W_h is loaded.rnn.cells[0].W_h
+    assert_answers_alike(original, loaded)
+    original.rnn.cells[1].W_h = nn.Parameter(torch.zeros(12, 4))
+    words = r"rnn\.cells\.0\.W_h and rnn\.cells\.1\.W_h are no longer one tensor"
+    with pytest.raises(ArgumentError, match=words):
+        tauflow.save(original, tmp_path / "m")
+
+
+@pytest.mark.parametrize("ties", [3, [3], [["rnn.cells.0.W_h", "nothing"]], {"a": 1}, ["head"]])
+def test_ties_that_name_no_tensors_raise_an_error(ties, tmp_path):
+    original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
+    facts = {**describe(original), "ties": ties}
+    (tmp_path / "m").write_bytes(encode(KIND, tensors_of(original), facts))
+    with pytest.raises(ModelFileError, match=r"ties.* of a description are lists of names"):
+        tauflow.load(tmp_path / "m")
+
+
+def test_tensors_of_several_shapes_cannot_be_tied(tmp_path):
+    original = tauflow.SequenceModel(tauflow.GRU(3, 4), 2)
+    facts = {**describe(original), "ties": [["head.weight", "head.bias"]]}
+    (tmp_path / "m").write_bytes(encode(KIND, tensors_of(original), facts))
+    with pytest.raises(ModelFileError, match="differ in shape"):
+        tauflow.load(tmp_path / "m")
+
+
+def test_buffers_that_no_state_dict_holds_are_compared(tmp_path):
+    original = tauflow.ExpRNN(3, 4)
+    original.cell.places = original.cell.places.flip(-1)
+    with pytest.raises(ArgumentError, match=r"cells\.0\.places has other entries now"):
+        tauflow.save(original, tmp_path / "m")
