@@ -77,7 +77,7 @@ def _option(one: Field[Any], told: str | None) -> Any:
     return Annotated[
         kind | None,
         typer.Option(
-            one.metadata.get("flags", flag),
+            *one.metadata.get("flags", (flag,)),
             help=f"{help} {_values(one, help)}".strip(),
             rich_help_panel=_PANEL,
         ),

@@ -30,6 +30,7 @@ def read_sheet(
     names: Collection[str | None] = (),
     labels: Collection[str] = (),
     decimal: str = ".",
+    absent: Collection[str] = (),
 ) -> Sheet:
     """Read a CSV file in UTF-8 whose first row names the columns.
 
@@ -46,6 +47,8 @@ def read_sheet(
         labels: columns whose cells may be names, such as targets: they are text, too, if they hold
             few different whole numbers, so that 01 and 1 can be told apart.
         decimal: sign before the decimals of numbers; numbers with another one are text.
+        absent: texts, no numbers, that mean a missing value, beside the usual ones; a column with
+            them need not be text for that.
 
     Raises:
         ArgumentError: the delimiter is not a single character.
@@ -74,7 +77,9 @@ def read_sheet(
             maybe = [place for place, name in enumerate(header) if name in labels]
             stream.seek(start)
             signs = (delimiter, decimal)
-            columns = typed_columns(pandas, stream, len(header), signs, text, maybe, len(rows))
+            columns = typed_columns(
+                pandas, stream, len(header), signs, text, maybe, len(rows), absent
+            )
             if columns is not None:
                 rows += number
 

@@ -120,6 +120,7 @@ def typed_columns(
     text: Collection[int],
     labels: Collection[int],
     rows: int,
+    absent: Collection[str] = (),
 ) -> list[Column] | None:
     """Return the columns of rows; ``None`` if a row has no value, or is none for pandas.
 
@@ -131,12 +132,13 @@ def typed_columns(
         text: columns to be read as text in any case.
         labels: columns to be read as text if they hold few different whole numbers.
         rows: how many there are.
+        absent: cells without a value, beside the usual ones.
     """
     start, text = stream.tell(), set(text)
     while True:
         stream.seek(start)
         try:
-            found = _parsed(pandas, stream, width, signs, text, rows)
+            found = _parsed(pandas, stream, width, signs, text, rows, absent)
         except (ValueError, OverflowError):
             return None
         uncertain = {place for place, column in enumerate(found) if column is None}
@@ -150,10 +152,10 @@ def typed_columns(
     empty: NDArray[np.bool_] | None = None
     for column in columns:
         if isinstance(column, Coded):
-            absent = column.told(lambda cell: cell is None, np.bool_)
+            gone = column.told(lambda cell: cell is None, np.bool_)
         else:
-            absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
-        empty = absent if empty is None or not absent.size else empty & absent
+            gone = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
+        empty = gone if empty is None or not gone.size else empty & gone
         if not empty.any():
             return columns
     return None
@@ -166,6 +168,7 @@ def _parsed(
     signs: tuple[str, str],
     text: Collection[int],
     rows: int,
+    absent: Collection[str],
 ) -> list[Column | None]:
     """Return the columns, ``None`` in place of those that are to be read again as text.
 
@@ -183,7 +186,7 @@ def _parsed(
         names=range(width),
         index_col=False,
         dtype=dict.fromkeys(text, object),
-        na_values=list(MISSING_WORDS),
+        na_values=[*MISSING_WORDS, *absent],
         keep_default_na=False,
         chunksize=_ROWS,
         low_memory=False,

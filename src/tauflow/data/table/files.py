@@ -11,8 +11,9 @@ from tauflow.extras import require
 
 from .csv_file import check_there, read_sheet
 from .from_frame import sheet_of
+from .missing import with_missing
 from .options import CLASSIFICATION, COMMA, TableOptions
-from .sheet import Sheet
+from .sheet import Sheet, as_number
 from .tidy import tidied
 
 PARQUET = (".parquet", ".pq")
@@ -74,7 +75,8 @@ def read_table(
         sheet = _read_csv(Path(table), options)
     else:
         sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
-    return tidied(replace(sheet, learning=learning), options, variables, only=only)
+    sheet = with_missing(replace(sheet, learning=learning), options)
+    return tidied(sheet, options, variables, only=only)
 
 
 def _read_csv(path: Path, options: TableOptions) -> Sheet:
@@ -86,7 +88,8 @@ def _read_csv(path: Path, options: TableOptions) -> Sheet:
         names += options.targets
     elif options.task is None and not options.is_forecast:
         labels = options.targets
-    return read_sheet(path, options.delimiter, names, labels, options.decimal)
+    absent = [one for one in options.na_values or () if as_number(one) is None]
+    return read_sheet(path, options.delimiter, names, labels, options.decimal, absent)
 
 
 def _read_parquet(path: Path) -> Sheet:

@@ -6,14 +6,14 @@ from .sheet import Sheet
 
 
 def notes_on_rows(sheet: Sheet, sequences: Sequences, options: TableOptions) -> tuple[str, ...]:
-    """Return how many rows were merged (``duplicates``) and out of order (``sort``).
+    """Return notes on how cells were read, and how many rows were merged and out of order.
 
     Args:
         sheet: the table after merging.
         sequences: its rows by id, after sorting.
         options: what the user says of it.
     """
-    notes = []
+    notes = list(sheet.notes)
     if sheet.merged:
         keys = "time" if options.id is None else "id and time"
         what, total = "rows", len(sheet) + sheet.merged

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         decimal: str
         split_column: str | None
         known: Sequence[str] | None
+        na_values: Sequence[str] | None
 
 
 CLASSIFICATION, REGRESSION, NEXT_STEP = "classification", "regression", "next-step"
@@ -134,6 +135,9 @@ class TableOptions:
             They are not predicted: of a forecast each row is told those of the rows to predict, as
             inputs more. To predict, a table ends with these rows of each id, one or a horizon, in
             which what is predicted is empty.
+        na_values: further texts that mean a missing value, such as ``["nil", "-", "?"]``, in every
+            column, in this table and in those to predict. A number, such as -999, stands for all
+            numbers equal to it. Empty cells and NA, N/A, NaN, nan, null, NULL and <NA> always do.
 
     Raises:
         ArgumentError: a value is outside its range, or two options contradict each other.
@@ -145,7 +149,7 @@ class TableOptions:
     target: str | Sequence[str] | None = None
     features: Sequence[str] | None = None
     task: str | None = None
-    per_step: bool | None = field(default=None, metadata={"flags": "--per-step/--per-id"})
+    per_step: bool | None = field(default=None, metadata={"flags": ("--per-step/--per-id",)})
     time_unit: str | None = AUTO
     split: Sequence[float] | Mapping[str, Sequence[str]] = SPLIT
     split_seed: int = 0
@@ -165,10 +169,14 @@ class TableOptions:
     decimal: str = DECIMALS[0]
     split_column: str | None = None
     known: Sequence[str] | None = None
+    na_values: Sequence[str] | None = field(
+        default=None, metadata={"flags": ("--na-values", "--missing")}
+    )
 
     def __post_init__(self) -> None:
         for role in ("features", "static", "long", "known"):
             self._check_names(role)
+        self._check_na_values()
         if self.long is not None and len(self.long) != 2:
             raise ArgumentError(
                 f"long must name two columns, of the variable and of its value, got {self.long!r}."
@@ -208,6 +216,17 @@ class TableOptions:
                 f"{role} must be a list of column names, got {names!r}. Name at least one, or "
                 "leave it out."
             )
+
+    def _check_na_values(self) -> None:
+        """Hold what means missing as the texts that it is compared as."""
+        if self.na_values is None:
+            return
+        if isinstance(self.na_values, str) or not self.na_values:
+            raise ArgumentError(
+                "na_values must be a list of texts that mean a missing value, got "
+                f"{self.na_values!r}. Write for example ['nil', '-'], or leave it out."
+            )
+        object.__setattr__(self, "na_values", tuple(map(str, self.na_values)))
 
     def _check_split(self) -> None:
         """Check how the parts are made, and hold ids as the texts that they are compared as."""

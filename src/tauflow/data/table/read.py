@@ -14,6 +14,7 @@ from tauflow.errors import ArgumentError
 from .files import name_of, read_table
 from .frames import some
 from .options import MEASURED, TableOptions, with_table_options
+from .sheet import LIKELY_MISSING
 from .task import build
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def load_table(
     table: Any, options: TableOptions, *, missing: str = "observed", name: str | None = None
 ) -> TaskData:
     """Read a table as :func:`from_table` does."""
+    if not isinstance(missing, str) or missing.lower() in LIKELY_MISSING:
+        raise ArgumentError(
+            f"missing must be 'observed' or 'inputs', got {missing!r}. Texts that mean a missing "
+            "value are na_values=['nil', '-']."
+        )
     one_of(MISSING, missing=missing)
     if options.season is not None and not options.is_forecast:
         # Not where options are made, as those of predictors that were saved with one are.

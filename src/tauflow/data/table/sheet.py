@@ -1,6 +1,7 @@
 """A table in memory: columns of cells, and where each cell stands for a message."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ from .separators import advice_on_thousands
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>"})
 """Text cells that hold no value."""
+_DASHES = ("-", "--", "---", "\u2013", "\u2014")
+_WORDS = ("nil", "na", "n/a", "n.a.", "#n/a", "#na", "none", "null", "missing", "unknown", "nat")
+LIKELY_MISSING = frozenset({*_DASHES, *_WORDS, "?", ".", ".."})
+"""Text, in lower case, that often means a missing value, and is only read so if a user says it."""
 _NAN_WORDS = frozenset({"nan", "+nan", "-nan"})  # in lower case: all that float() reads as NaN
 TRUTH_WORDS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 EXACT = 2**53
@@ -52,6 +57,7 @@ class Sheet:
         learning: whether it is read to learn from: targets, groups and parts are needed, and who
             gave it can pass options, such as ``sort``, that a message advises.
         merged: how many rows, or values of a long table, were merged into others of the same time.
+        notes: what a reader must know of how the cells were read.
     """
 
     where: str
@@ -66,6 +72,7 @@ class Sheet:
     zones: Mapping[str, str] = field(default_factory=dict)
     learning: bool = True
     merged: int = 0
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers_of_rows)
@@ -140,7 +147,11 @@ class Sheet:
         missing = self.missing(column)
         if missing.any():
             row = int(np.argmax(missing))
-            raise error(f"{self.cell(row, column)} is empty, expected {what}. {advice}")
+            cell = self.written(row, column) if self.written else self.columns[column][row]
+            held = "is empty"
+            if isinstance(cell, str) and cell.strip():
+                held = f"holds {cell[:SHOWN]!r}, which is read as missing"
+            raise error(f"{self.cell(row, column)} {held}, expected {what}. {advice}")
 
     def numbers(self, column: str) -> Floats:
         """Return a column as numbers, NaN where it has no value, (R,).
@@ -232,6 +243,11 @@ class Sheet:
     def _no_number(self, row: int, column: str) -> DataError:
         value = self.columns[column][row]
         advice = "Write text as numbers, or leave the column out; an empty cell is a missing value."
+        if isinstance(value, str) and value.lower() in LIKELY_MISSING and self.learning:
+            advice = (
+                f"If {value!r} means a missing value, pass na_values=[{value!r}] "
+                f"(--missing={shlex.quote(value)}), or leave the column out."
+            )
         advice = self.decimal_advice(row, column) or self._among_numbers(value, column) + advice
         expected = "a finite number"
         number = as_number(value)
@@ -290,5 +306,7 @@ def is_missing(value: Any) -> bool:
         return value in MISSING_WORDS or value.lower() in _NAN_WORDS
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
     number = as_number(value)  # not only of a float: a Decimal may be NaN too
     return number is not None and math.isnan(number)

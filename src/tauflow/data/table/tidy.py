@@ -185,7 +185,7 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None, *, o
     sheet.filled(name, "a variable", "Say what was measured, or remove the row.", DataError)
     texts = sheet.texts(name)
     found, codes = texts.different, texts.codes
-    others = [column for column in _used(sheet, options) if column not in (name, value)]
+    others = [column for column in used_columns(sheet, options) if column not in (name, value)]
     both = next((one for one in found if one in others), None)
     if both is not None:
         raise ArgumentError(
@@ -210,14 +210,15 @@ def _wide(sheet: Sheet, options: TableOptions, known: Sequence[str] | None, *, o
     return replace(kept.sheet_of(columns), variables=tuple(known or found))
 
 
-def _used(sheet: Sheet, options: TableOptions) -> list[str]:
+def used_columns(sheet: Sheet, options: TableOptions) -> list[str]:
     """Return the columns that something is made of: all, unless the features are named."""
     if options.features is None:
         return list(sheet.columns)
-    used = {options.id, options.time, *options.features}
-    used |= {*(options.static or ()), *(options.known or ())}
+    said = [options.id, options.time, *options.features]
+    said += [*(options.static or ()), *(options.known or ())]
     if sheet.learning:
-        used |= {*options.targets, options.group, options.split_column}
+        said += [*options.targets, options.group, options.split_column]
+    used = {one for one in said if isinstance(one, str)}  # others are told of where they are read
     return [column for column in sheet.columns if column in used]
 
 
