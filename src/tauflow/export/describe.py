@@ -71,9 +71,8 @@ def rebuild(description: Mapping[str, Any]) -> Any:
         UnknownNameError: it names a class or a wiring that is not registered here.
         OptionError: it gives the class an option that it does not have, or lacks one.
     """
-    ties = description.get(TIES, [])
     match description:
-        case {"class": str(name), "options": dict(recorded)} if len(description) == 2 + bool(ties):
+        case {"class": str(name), "options": dict(recorded), **more} if more.keys() <= {TIES}:
             pass
         case _:
             raise ModelFileError(
@@ -90,8 +89,8 @@ def rebuild(description: Mapping[str, Any]) -> Any:
                 f"{module.__name__} cannot be built with the options {sorted(options)}: {error}. "
                 "Was the model described by another version of tauflow?"
             ) from error
-    if ties:
-        _tie(made, ties)
+    if more:
+        _tie(made, more[TIES])
     return made
 
 
