@@ -20,7 +20,7 @@ from tauflow.sequence import RNN, SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, prepare
 from tauflow.sequence.overflow import refuse_missing
 from tauflow.sequence.reparametrised import recompute_own_parameters
-from tauflow.training.metrics import evaluating
+from tauflow.training.modes import evaluating
 
 from .bodies import body_of, layer_steps, told_missing
 from .cell_runs import row_jacobians

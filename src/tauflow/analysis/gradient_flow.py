@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from tauflow.cells.base import AbstractCell
 from tauflow.checks import one_of, within
-from tauflow.training.metrics import evaluating
+from tauflow.training.modes import evaluating
 
 from .cell_runs import CellRun, cell_of, row_jacobians, run_cell
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.training.metrics import evaluating
+from tauflow.training.modes import evaluating
 
 from .cell_runs import cell_of, row_jacobians, run_cell
 

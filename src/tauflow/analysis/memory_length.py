@@ -15,7 +15,8 @@ from tauflow.errors import ArgumentError
 from tauflow.sequence import SequenceModule
 from tauflow.sequence.inputs import SequenceInputs, prepare
 from tauflow.sequence.states import State, start_states
-from tauflow.training.metrics import evaluating, predict
+from tauflow.training.metrics import predict
+from tauflow.training.modes import evaluating
 
 from .bodies import body_of, layer_steps, told_missing
 

@@ -21,6 +21,7 @@ from tauflow.models.specified import ModelSpec, spanning
 from tauflow.training import Recipe, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.metrics import predict
+from tauflow.training.modes import evaluating
 
 from .files import read_estimator, write_estimator
 from .given import taking_times
@@ -395,9 +396,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def _network(self, rows: Rows) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
         device = device_of(self.device)
-        self.module_.to(device).eval()
+        self.module_.to(device)
         found = []
-        with torch.no_grad():
+        with evaluating(self.module_), torch.no_grad():
             for piece in rows.pieces(_PIECE):
                 batch = self.preparation_.batch(piece).to(device)
                 outputs = predict(self.module_, batch).cpu().numpy()

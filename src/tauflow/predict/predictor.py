@@ -16,8 +16,8 @@ from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import BATCH, NewTable, table_like
 from tauflow.errors import ArgumentError
 from tauflow.extras import require
-from tauflow.training.metrics import evaluating
 from tauflow.training.metrics import predict as predict_batch
+from tauflow.training.modes import evaluating
 
 from .answers import answers_of
 

@@ -1,8 +1,7 @@
 """Metrics by name, and their exact value over a whole split."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from tauflow.registry import Registry
 
 from .asked import AnyScore, score_asked
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, huber, squared_error
+from .modes import evaluating
 from .ranks import Ranks
 from .score import Score, per_entry, repeated
 from .subnormals import flushed_subnormals
@@ -170,18 +170,6 @@ def evaluate(
     score.check_targets("evaluated", data)
     (value,) = evaluate_all(model, data, metrics=[score], batch_size=batch_size)
     return value
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode for a while."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 @torch.no_grad()

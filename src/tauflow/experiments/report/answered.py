@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tauflow.data.card import TaskData
-from tauflow.training.metrics import evaluating, predict
+from tauflow.training.metrics import predict
+from tauflow.training.modes import evaluating
 
 _SEQUENCES = 512
 

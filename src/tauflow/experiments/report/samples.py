@@ -13,6 +13,7 @@ from tauflow.experiments.run.job import Job
 from tauflow.models.specified import build_model
 from tauflow.training.checkpoint import read_checkpoint, read_tensors
 from tauflow.training.metrics import predict
+from tauflow.training.modes import evaluating
 
 _LOOKED_AT = 64
 """How many test sequences say which features are predicted worst."""
@@ -60,11 +61,8 @@ def sample(
     if not data.card.per_step or data.card.task != "regress":
         return []
     batch = data.test[:_LOOKED_AT]
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         predicted = predict(model, batch)
-    model.train(was_training)
     places = _worst(batch, predicted, features)
     batch, predicted = batch[:sequences], predicted[:sequences]
     unit = data.card.time_unit
