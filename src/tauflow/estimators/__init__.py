@@ -4,7 +4,8 @@ from . import needs as _needs  # noqa: F401  # says what is missing before anyth
 
 # isort: split
 from .classifier import SequenceClassifier
+from .collection import SequenceCollection
 from .forecaster import SequenceForecaster
 from .regressor import SequenceRegressor
 
-__all__ = ["SequenceClassifier", "SequenceForecaster", "SequenceRegressor"]
+__all__ = ["SequenceClassifier", "SequenceCollection", "SequenceForecaster", "SequenceRegressor"]

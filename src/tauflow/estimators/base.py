@@ -23,11 +23,12 @@ from tauflow.training.callbacks import AnyCallback
 from tauflow.training.metrics import predict
 from tauflow.training.modes import evaluating
 
+from .collection import SequenceCollection, rows_of_collection
 from .files import read_estimator, write_estimator
 from .given import taking_times
 from .network import OWN, device_of, network_of, recipe_of
 from .preparation import DTYPES, Preparation
-from .reading import is_table, read_rows, remembered
+from .reading import is_table, read_rows
 from .rows import Floats, Rows
 from .state import as_before_if_it_fails, copied, copied_network, same
 from .targets import (
@@ -137,7 +138,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: (B, I), one step per sequence; (B, T, I); a list of (T_i, I), arrays or data frames;
-                or a data frame with one row per sample, with ``id``. Data frames are of pandas,
+                a data frame with one row per sample, with ``id``; or a
+                :class:`SequenceCollection` of any of these. Data frames are of pandas,
                 Polars or Arrow, and their columns are told by their names. NaN is a missing value.
             y: one target per sequence; of a data frame also one per row, all alike in a sequence,
                 or the name of their column. One per id is a Series of pandas whose index holds the
@@ -177,7 +179,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows, true = self._read(X, y, given, reset=False)
-        weight = self._weight(sample_weight, X, rows, given)
+        weight = self._weight(sample_weight, rows)
         return self._score(true, self._answers(self._network(rows)), weight)
 
     def save(self, path: str | Path) -> None:
@@ -253,26 +255,24 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
                     f"y is called {name!r}, and so is a column of X, which would be a feature. "
                     f"Drop it from X, or give y={name!r}."
                 )
-            return rows, per_sequence("y", y, rows, X, self._id(given))
+            return rows, per_sequence("y", y, rows)
         if not is_table(X):
             raise ArgumentError(f"y={y!r} names a column, and X is no table.")
         rows = self._rows(X, given, reset=reset, target=y)
         if rows.target is not None:
             return rows, rows.target
         column = np.asarray(sheet_of(X).columns[y])
-        return rows, per_sequence("y", column, rows, X, None)
+        return rows, per_sequence("y", column, rows)
 
-    def _weight(self, weight: Any, X: Any, rows: Rows, given: "Given") -> Floats | None:
+    def _weight(self, weight: Any, rows: Rows) -> Floats | None:
         """Return the weights of sequences, (B,), ``None`` if they all count alike."""
         if rows.ids is not None and np.ndim(weight):
-            weight = per_sequence("sample_weight", weight, rows, X, self._id(given))
+            weight = per_sequence("sample_weight", weight, rows)
         return checked_weight(weight, len(rows))
 
-    def _id(self, given: "Given") -> str | None:
-        """Return the column of the ids of a table."""
-        return given.get("id") or remembered(self).get("id")
-
     def _rows(self, X: Any, given: "Given", *, reset: bool, target: str | None = None) -> Rows:
+        if isinstance(X, SequenceCollection):
+            return rows_of_collection(self, X, given, reset=reset)
         return read_rows(
             self,
             X,
@@ -290,7 +290,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self._check_kinds()
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
-        weight = self._weight(sample_weight, X, rows, given)
+        weight = self._weight(sample_weight, rows)
         rows, y, weight = Weighed(rows, y, weight).counted()
         targets = self._encoded(y, reset=not goes_on)
         random = check_random_state(self.random_state)
@@ -380,7 +380,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """Return sequences of validation data."""
         X, y, weight, said = validation_of(given, needs_y=self._needs_y)
         rows, y = self._read(X, y, said, reset=False)
-        rows, y, weight = Weighed(rows, y, self._weight(weight, X, rows, said)).counted()
+        rows, y, weight = Weighed(rows, y, self._weight(weight, rows)).counted()
         return Weighed(rows, self._encoded(y, reset=False), weight)
 
     def _batch(self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None) -> Any:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+from torch import Tensor
+
 from tauflow.errors import OptionError
 from tauflow.registry import nearest
 
@@ -57,14 +60,31 @@ def taking_times(method: F) -> F:
     @wraps(method)
     def call(self: Any, *args: Any, **given: Any) -> Any:
         for name in given.keys() - known:
+            what = type(self).__name__ if method.__name__ == "__init__" else method.__name__
             raise OptionError(
-                f"{method.__name__} takes no argument {name!r}.{nearest(name, known)} It takes: "
+                f"{what} takes no argument {name!r}.{nearest(name, known)} It takes: "
                 f"{', '.join(parameter.name for parameter in [*own, *more][1:])}."
             )
-        return method(self, *args, **given)
+        plain = {name: _as_arrays(value) for name, value in given.items()}
+        return method(self, *map(_as_arrays, args), **plain)
 
     call.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
     if method.__doc__:  # python -OO leaves none
         about = _ABOUT.replace("\n", "\n            ")
         call.__doc__ = method.__doc__.replace("{given}", about)
     return call  # type: ignore[return-value]
+
+
+def _as_arrays(value: Any) -> Any:
+    """Return arrays for tensors, also those in a list or a mapping, and other things as they are.
+
+    Tensors may require a gradient and be on any device: no gradient flows through an estimator.
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    if type(value) in (list, tuple) and any(isinstance(one, Tensor) for one in value):
+        return type(value)(map(_as_arrays, value))
+    if type(value) is dict:
+        return {name: _as_arrays(one) for name, one in value.items()}
+    return value

@@ -16,7 +16,7 @@ from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
 from .given import TABLE
-from .rows import Floats, Indices, Rows
+from .rows import Floats, Indices, Rows, Source
 from .targets import one_per_id
 from .times import with_times
 
@@ -234,7 +234,7 @@ def rows_of_table(
         None if time is None else found.gaps(),
         times is not None and times.dated,
         ids=ids,
-        owners_in_table=owners,
+        source=Source(id, owners, getattr(X, "index", None)),
         target=of_ids,
         names=tuple(names),
         variables=sheet.variables,
@@ -279,12 +279,12 @@ def read_rows(
     if "id" in columns:
         arrays = {"dt": dt, "t": t, "lengths": lengths}
         _check_kind(X, arrays, columns["id"])
-        names = _fitted_names(estimator, reset=reset)
+        names = fitted_names(estimator, reset=reset)
         if names is not None and "static" in columns:
             columns["static"] = [c for c in columns["static"] if c in (*names, target)] or None
         rows = rows_of_table(X, columns, features=names, variables=variables, target=target)
         if reset:
-            _remember_names(estimator, rows.names or ())
+            remember_names(estimator, rows.names or ())
             columns["variables"] = rows.variables or None
     elif columns:
         name, value = next(iter(columns.items()))
@@ -341,14 +341,14 @@ def _checked_frames(
 ) -> Rows:
     if lengths is not None:
         raise ArgumentError("lengths are for padded arrays; those of a list say their own.")
-    fitted = _fitted_names(estimator, reset=reset)
+    fitted = fitted_names(estimator, reset=reset)
     values, counts, names = _rows_of_frames(X, layout, fitted)
     if reset:
-        _remember_names(estimator, names)
-    return Rows(values, counts)
+        remember_names(estimator, names)
+    return Rows(values, counts, names=tuple(names))
 
 
-def _fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
+def fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
     """Return the features to take of a table by their names; ``None`` if they are yet to learn.
 
     Raises:
@@ -365,6 +365,7 @@ def _fitted_names(estimator: Any, *, reset: bool) -> Sequence[str] | None:
     return names
 
 
-def _remember_names(estimator: Any, names: Sequence[str]) -> None:
+def remember_names(estimator: Any, names: Sequence[str]) -> None:
+    """Keep the names of the features, as scikit-learn does."""
     estimator.feature_names_in_ = np.array(names, object)
     estimator.n_features_in_ = len(names)

@@ -12,6 +12,21 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Source:
+    """The table that sequences come from.
+
+    Args:
+        id: its column of the ids.
+        owners: which sequence each of its rows belongs to.
+        index: of a data frame of pandas.
+    """
+
+    id: str
+    owners: Indices
+    index: Any
+
+
+@dataclass(frozen=True)
 class Rows:
     """Sequences one after the other.
 
@@ -23,7 +38,7 @@ class Rows:
         dated: whether the times were dates or durations, and not numbers.
         steps: T of an array, (N, T, I); ``None`` of a list or table.
         ids: of a table, the id of each sequence, (N,), as the table has it.
-        owners_in_table: which sequence each row of the table belongs to.
+        source: the table itself.
         target: of each sequence, (N,), where y names a column of the table.
         names: of the features of a table.
         variables: of a table of one variable per row.
@@ -37,7 +52,7 @@ class Rows:
     dated: bool = False
     steps: int | None = None
     ids: NDArray[Any] | None = None
-    owners_in_table: Indices | None = None
+    source: Source | None = None
     target: NDArray[Any] | None = None
     names: tuple[str, ...] | None = None
     variables: tuple[str, ...] = ()
@@ -81,7 +96,7 @@ class Rows:
             lengths=lengths,
             gaps=None if self.gaps is None else self.gaps[rows],
             ids=None if self.ids is None else self.ids[which],
-            owners_in_table=None,
+            source=None,
             target=None if self.target is None else self.target[which],
             ahead=None if self.ahead is None else self.ahead[rows],
         )

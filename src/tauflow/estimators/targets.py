@@ -15,7 +15,7 @@ from tauflow.data.table.sheet import is_missing
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
 from .given import NAMES
-from .rows import Floats, Indices, Rows
+from .rows import Floats, Indices, Rows, Source
 
 if TYPE_CHECKING:
     from .given import Given
@@ -88,15 +88,13 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     return weight
 
 
-def per_sequence(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> NDArray[Any]:
+def per_sequence(name: str, given: Any, rows: Rows) -> NDArray[Any]:
     """Return one target, or weight, per sequence, where a table may come with one per row.
 
     Args:
         name: for messages.
         given: one per sequence, or per row of a table, of any library.
         rows: the sequences.
-        X: what they come from.
-        id: column of the ids, if that is a table.
 
     Raises:
         ShapeError: there are neither as many as sequences nor as rows, or it is a single one.
@@ -105,19 +103,21 @@ def per_sequence(name: str, given: Any, rows: Rows, X: Any, id: str | None) -> N
     given = given if hasattr(given, "iloc") else np.asarray(given)
     if not given.ndim:
         raise ShapeError(f"{name} must hold one entry per sequence, got {given.item()!r}.")
-    owners = rows.owners_in_table
+    source, owners = rows.source, None if rows.source is None else rows.source.owners
     if len(given) != len(rows) and (owners is None or len(given) != len(owners)):
         raise ShapeError(
             f"Found input variables with inconsistent numbers of samples: {name} has {len(given)} "
             f"entries, and X has {len(rows)} sequences."
         )
-    if rows.ids is None or owners is None:
+    if rows.ids is None:
         return np.asarray(given)
-    if len(given) == len(rows):
-        y = _in_order_of(rows.ids, name, given, len(rows) == len(owners), X, id)
-        _refuse_absent(name, y, rows.ids)
-        return y
-    return one_per_id(name, np.asarray(given), owners, rows.ids, np.arange(len(owners)))
+    if source is None or owners is None:
+        _check_places(name, given, rows.ids)
+    elif len(given) != len(rows):
+        return one_per_id(name, np.asarray(given), owners, rows.ids, np.arange(len(owners)))
+    y = np.asarray(given) if source is None else _in_order_of(rows.ids, name, given, source)
+    _refuse_absent(name, y, rows.ids)
+    return y
 
 
 def one_per_id(
@@ -147,9 +147,7 @@ def one_per_id(
     return firsts
 
 
-def _in_order_of(
-    ids: NDArray[Any], name: str, given: Any, of_rows: bool, X: Any, id: str | None
-) -> NDArray[Any]:
+def _in_order_of(ids: NDArray[Any], name: str, given: Any, source: Source) -> NDArray[Any]:
     """Return targets, or weights, one per id, in the order of the ids.
 
     An index that holds the ids says which is whose, as after ``groupby(id)``: pandas sorts by it.
@@ -159,8 +157,8 @@ def _in_order_of(
     """
     if isinstance(given, np.ndarray):
         return given
-    index = given.index
-    if of_rows and index.name != id and index.equals(getattr(X, "index", None)):
+    index, id, of_rows = given.index, source.id, len(ids) == len(source.owners)
+    if of_rows and index.name != id and index.equals(source.index):
         return np.asarray(given)
     if index.is_unique and index.nlevels == 1:
         places, numbers = index.get_indexer(ids), np.arange(len(index))
@@ -180,6 +178,23 @@ def _in_order_of(
             "give an array in the order in which ids first occur."
         )
     return np.asarray(given)
+
+
+def _check_places(name: str, given: Any, ids: NDArray[Any]) -> None:
+    """Raise :class:`DataError` if an index says that entries belong to other ids.
+
+    scikit-learn pairs entries and sequences by their places.
+    """
+    if isinstance(given, np.ndarray) or np.array_equal(given.index, ids):
+        return
+    shared = given.index.isin(ids)
+    if shared.any():
+        raise DataError(
+            f"{name} is in another order than the sequences of X: its index holds "
+            f"{some(list(map(str, given.index)))}, and the ids of X are "
+            f"{some(list(map(str, ids)))}. Give X.per_sequence({name}) of the whole X, or an array "
+            "in the order of X.ids."
+        )
 
 
 def refuse_missing_classes(y: NDArray[Any]) -> None:

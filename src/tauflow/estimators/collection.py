@@ -1,0 +1,126 @@
+"""Sequences with their times as one object that scikit-learn can index."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from tauflow.checks import one_of
+from tauflow.errors import ArgumentError, DataError
+
+from .given import taking_times
+from .reading import fitted_names, read_rows, remember_names, remembered
+from .rows import Rows
+from .targets import per_sequence
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .given import Given
+
+
+class SequenceCollection:
+    """Sequences with their times, for all that scikit-learn does by place.
+
+    ``len(X)`` is the number of sequences, and ``X[places]`` is a collection of some of them. So
+    cross validation, searches, calibration and scores by name take it as they take an array, with
+    one target for each sequence.
+
+    Args:
+        X: as for :meth:`SequenceClassifier.fit`.
+        layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
+        {given}
+
+    """
+
+    @taking_times
+    def __init__(self, X: Any, *, layout: str = "BTI", **given: "Unpack[Given]") -> None:
+        reader = BaseEstimator()
+        rows = read_rows(reader, X, layout=layout, series=False, reset=True, **given)
+        names = getattr(reader, "feature_names_in_", None)
+        self._rows = replace(rows, names=None if names is None else tuple(names))
+        self._columns = remembered(reader)
+
+    @property
+    def ids(self) -> NDArray[Any] | None:
+        """Of a table, the id of each sequence, (B,), in the order in which they first occur."""
+        return self._rows.ids
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of sequences, as of an array of one axis."""
+        return (len(self),)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, places: Any) -> "SequenceCollection":
+        """Return some of the sequences, given by numbers, booleans or a slice."""
+        which = np.atleast_1d(np.arange(len(self))[places])
+        part = object.__new__(SequenceCollection)
+        part._rows, part._columns = self._rows.chosen(which), self._columns
+        return part
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise ArgumentError(
+            "a SequenceCollection is for the estimators of tauflow, and cannot be made an array."
+        )
+
+    def __repr__(self) -> str:
+        names = "" if self._rows.names is None else f" of {', '.join(self._rows.names)}"
+        return f"SequenceCollection({len(self)} sequences{names})"
+
+    def per_sequence(self, values: Any) -> NDArray[Any]:
+        """Return one value for each sequence, (B,), such as targets, weights or groups.
+
+        Args:
+            values: one per row of the table, all alike in a sequence; or one per id: a Series of
+                pandas whose index holds the ids, in any order.
+
+        Raises:
+            ArgumentError: the sequences come from no table, or are some of those of another
+                collection.
+            DataError: rows of one sequence have different values, or an id has none; or a Series
+                is called as one of the features, which would tell a model its target.
+        """
+        if self._rows.source is None:
+            raise ArgumentError(
+                "per_sequence is for a collection of all sequences of a table. Index its result."
+            )
+        name = getattr(values, "name", None)
+        if name is not None and name in (self._rows.names or ()):
+            raise DataError(
+                f"values is called {name!r}, and so is a feature of X. Drop that column from the "
+                "table, or give values as an array if both are meant."
+            )
+        return per_sequence("values" if name is None else str(name), values, self._rows)
+
+
+def rows_of_collection(
+    estimator: Any, X: SequenceCollection, given: "Given", *, reset: bool
+) -> Rows:
+    """Return the sequences of a collection, with the features of an estimator.
+
+    Raises:
+        ArgumentError: more is said of them, or the estimator was fitted to other features.
+        UnknownNameError: a feature is not there.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is for the sequences themselves: give it to SequenceCollection."
+            )
+    rows = replace(X._rows, source=None)
+    if rows.names is None:
+        validate_data(estimator, rows.values, reset=reset, ensure_all_finite="allow-nan")
+    elif (fitted := fitted_names(estimator, reset=reset)) is None:
+        remember_names(estimator, rows.names)
+    else:
+        places = [rows.names.index(one_of(rows.names, feature=name)) for name in fitted]
+        rows = replace(rows, values=rows.values[:, places], names=tuple(fitted))
+    if reset:
+        estimator._columns = X._columns
+    return rows
