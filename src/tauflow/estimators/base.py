@@ -396,6 +396,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
     def _network(self, rows: Rows) -> NDArray[Any]:
         """Return what the network gives, (N, O), or of one that answers at each step (R, O)."""
         device = device_of(self.device)
+        self.preparation_.warn_of_ignored(rows)
         self.module_.to(device)
         found = []
         with evaluating(self.module_), torch.no_grad():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataNotFoundError, ModelFileError, TauflowError
 from tauflow.export.files import description_of, module_of, tensors_of
 from tauflow.option_types import misfit
@@ -18,7 +19,7 @@ from tauflow.recorded import python_number
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 from tauflow.training import Recipe
 
-from .preparation import Preparation, Standard
+from .preparation import Preparation
 
 KIND = "estimator"
 VERSION = 1

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import at_least, one_of
+from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.models.registry import entry_of
 
@@ -210,14 +211,17 @@ class SequenceForecaster(AbstractSequenceEstimator):
     ) -> None:
         self._typical = typical_gap(rows)
         super()._start(self._with_ahead(rows, self.horizon), targets, weight, task, seed)
+        if self._standard.never.any():
+            number = int(self.target_features_[np.argmax(self._standard.never)])
+            raise DataError(
+                f"feature {rows.names[number] if rows.names else number} has no value in the "
+                "training part, and cannot be forecast. Name other targets."
+            )
 
     def _batch(
         self, rows: Rows, targets: NDArray[Any], weight: Floats | None = None
     ) -> SequenceBatch:
-        standard, features = self.preparation_.features, self.target_features_
-        y = (
-            samples_after(rows, self.horizon)[..., self.target_features_] - standard.mean[features]
-        ) / standard.scale[features]
+        y = self._standard.applied(samples_after(rows, self.horizon)[..., self.target_features_])
         y = y.reshape(len(y), -1)
         rows = self._with_ahead(rows, self.horizon)
         if self.window is not None:
@@ -236,13 +240,17 @@ class SequenceForecaster(AbstractSequenceEstimator):
         horizon: int = self._built["horizon"]
         return horizon
 
+    @property
+    def _standard(self) -> Standard:
+        """That of the features to forecast."""
+        features, chosen = self.preparation_.features, self.target_features_
+        return Standard(features.mean[chosen], features.scale[chosen]).of_targets()
+
     def _forecasts(self, rows: Rows) -> NDArray[Any]:
         """Return what is forecast after each row, (R, H, O)."""
-        standard, features = self.preparation_.features, self.target_features_
         outputs = self._network(rows)
-        found = outputs.reshape(len(outputs), self._learned_horizon, len(features))
-        scaled: NDArray[Any] = found * standard.scale[features] + standard.mean[features]
-        return scaled
+        count = len(self.target_features_)
+        return self._standard.undone(outputs.reshape(len(outputs), self._learned_horizon, count))
 
     def _with_ahead(self, rows: Rows, horizon: int, ahead: Any = None) -> Rows:
         """Return rows with the times to what is forecast after each, if gaps differ."""

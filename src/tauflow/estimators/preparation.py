@@ -10,41 +10,14 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of, positive
+from tauflow.data.scaler import Standard
+from tauflow.data.table.frames import some
 from tauflow.errors import ArgumentError, TimeError
 
 from .rows import Floats, Indices, Rows
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 IMPUTE = ("mean", "last")
-_ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
-
-
-@dataclass(frozen=True)
-class Standard:
-    """Means and standard deviations of columns, (C,) each."""
-
-    mean: Floats
-    scale: Floats
-
-    @classmethod
-    def of(cls, values: Floats, weight: Floats) -> "Standard":
-        """Learn them of values, (R, C), NaN where missing, that count weight, (R,), each."""
-        there = ~np.isnan(values)
-        share = np.where(there, weight[:, None], 0.0)
-        total = np.maximum(share.sum(axis=0), np.finfo(float).tiny)
-        filled = np.where(there, values, 0.0)
-        mean = (share * filled).sum(axis=0) / total
-        around = np.where(there, values - mean, 0.0)
-        scale = np.sqrt((share * around**2).sum(axis=0) / total)
-        return cls(mean, np.where(scale <= _ROUNDING * np.abs(mean), 1.0, scale))
-
-    def applied(self, values: Floats) -> Floats:
-        """Return values, (..., C), with mean 0 and deviation 1."""
-        return (values - self.mean) / self.scale
-
-    def undone(self, values: Floats) -> Floats:
-        """Return what :meth:`applied` came from."""
-        return values * self.scale + self.mean
 
 
 @dataclass(frozen=True)
@@ -52,7 +25,8 @@ class Preparation:
     """From rows to a batch, by what the training part was like.
 
     Args:
-        features: their standard.
+        features: their standard. One that was never measured counts as missing ever after, and one
+            that was constant is 0, as nothing was learned of other values.
         impute: what stands for a missing value: ``"mean"`` or ``"last"``, of the same sequence.
         observes: whether the model is told what is missing by a mask of its own.
         flagged: features with a further input that says whether they were measured, (F,).
@@ -93,24 +67,25 @@ class Preparation:
             dtype: of the model.
 
         Warns:
-            UserWarning: a feature was never measured.
+            UserWarning: a feature was never measured: later values of it are ignored.
         """
         one_of(IMPUTE, impute=impute)
         missing = np.isnan(rows.values)
-        never = np.flatnonzero(missing.all(axis=0))
-        if len(never):
-            named = ", ".join(rows.names[n] if rows.names else str(n) for n in never)
+        standard = Standard.of(rows.values.T, np.repeat(weight, rows.lengths))
+        if standard.never.any():
             warnings.warn(
-                f"features without a value in the training part, of which nothing is learned: "
-                f"{named}.",
+                "features without a value in the training part, of which nothing is learned: "
+                f"{_named(rows, standard.never)}. Values of them are ignored.",
                 UserWarning,
                 stacklevel=4,
             )
+        # What is never there is no news either.
+        told = missing.any(axis=0) & ~standard.never & (not observes)
         return cls(
-            Standard.of(rows.values, np.repeat(weight, rows.lengths)),
+            standard,
             impute,
             observes,
-            np.flatnonzero([] if observes else missing.any(axis=0)),
+            np.flatnonzero(told),
             None if rows.gaps is None else _unit(rows, weight, time_unit),
             rows.dated,
             one_of(DTYPES, dtype=dtype),
@@ -144,9 +119,11 @@ class Preparation:
                 f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
                 f"in another unit. Give {had}: dates count in seconds."
             )
-        missing = np.isnan(rows.values)
+        missing = np.isnan(rows.values) | self.features.never
         values = _last_filled(rows, missing) if self.impute == "last" else rows.values
-        scaled = np.where(np.isnan(values), 0.0, self.features.applied(values))
+        scaled = np.nan_to_num(
+            self.features.applied(values), nan=0.0, posinf=np.inf, neginf=-np.inf
+        )
         x = np.concatenate([scaled, ~missing[:, self.flagged]], axis=1)
         if rows.ahead is not None and self.unit is not None:
             x = np.concatenate([x, rows.ahead / self.unit], axis=1)
@@ -163,9 +140,26 @@ class Preparation:
             weight=None if weight is None else self._tensor(weight),
         )
 
+    def warn_of_ignored(self, rows: Rows) -> None:
+        """Warn of values that were never measured in training, or constant and are not now."""
+        standard = self.features
+        other = ~np.isnan(rows.values) & (rows.values != standard.mean) & standard.held
+        if other.any():
+            warnings.warn(
+                "values are ignored of features that were constant, or never measured, in "
+                f"training: {_named(rows, other.any(axis=0))}.",
+                UserWarning,
+                stacklevel=4,
+            )
+
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         return tensor.to(DTYPES[self.dtype]) if tensor.is_floating_point() else tensor
+
+
+def _named(rows: Rows, which: NDArray[np.bool_]) -> str:
+    """Return names, or numbers, of some features, (F,), for a message."""
+    return some([rows.names[n] if rows.names else str(n) for n in np.flatnonzero(which)], 12)
 
 
 def _unit(rows: Rows, weight: Floats, time_unit: float | str) -> float:

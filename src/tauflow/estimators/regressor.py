@@ -9,10 +9,10 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_array
 
+from tauflow.data.scaler import Standard
 from tauflow.errors import ShapeError
 
 from .base import AbstractSequenceEstimator
-from .preparation import Standard
 from .rows import Floats
 from .targets import Task
 
@@ -53,7 +53,7 @@ class SequenceRegressor(RegressorMixin, AbstractSequenceEstimator):  # type: ign
         return Task("regress", targets.shape[1], "mse", "mse")
 
     def _learn_scale(self, targets: NDArray[Any], weight: Floats) -> None:
-        self.target_standard_ = Standard.of(targets, weight)
+        self.target_standard_ = Standard.of(targets.T, weight).of_targets()
 
     def _scaled(self, targets: NDArray[Any]) -> NDArray[Any]:
         return self.target_standard_.applied(targets)

@@ -25,6 +25,8 @@ class _Described(Protocol):
 
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
+CONSTANT = 1e30
+"""Scale of an input that was constant in training, of which nothing but 0 is to reach the model."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Labels:
         inputs: names of the I inputs, in order.
         outputs: names of the O outputs, in order.
         x_mean: what was subtracted from every input, (I,); empty where nothing was scaled.
-        x_scale: what the inputs were divided by then, (I,).
+        x_scale: what the inputs were divided by then, (I,); of an input that was constant in
+            training :data:`CONSTANT`, which leaves 0 of it.
         y_mean: mean that makes outputs what they were before scaling, y * scale + mean, (O,).
         y_scale: the scale of that.
         time_scale: what times, as the data have them, are divided by for gaps of the time unit.
@@ -84,6 +87,7 @@ class Labels:
         if table is None:
             return cls(time_unit=unit, y=y)
         scales = {name: getattr(table, name) for name in _SCALES}
+        scales["x_scale"] = torch.where(table.x_scale == 0, CONSTANT, table.x_scale.double())
         return cls(
             time_unit=unit,
             inputs=table.inputs,

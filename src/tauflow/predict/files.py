@@ -139,8 +139,8 @@ def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
 def _check_scales(numbers: tuple[Tensor, Tensor], names: tuple[str, ...], size: int) -> None:
     if any(tuple(one.shape) != (size,) for one in numbers) or len(names) != size:
         raise ValueError(f"names, means and scales of {size} columns are not as many")
-    if not all(bool(one.isfinite().all()) for one in numbers) or bool((numbers[1] <= 0).any()):
-        raise ValueError("means and scales are not finite numbers, or a scale is not above 0")
+    if not all(bool(one.isfinite().all()) for one in numbers) or bool((numbers[1] < 0).any()):
+        raise ValueError("means and scales are not finite numbers, or a scale is below 0")
 
 
 def _checked(kind: type[K], values: dict[str, Any]) -> K:

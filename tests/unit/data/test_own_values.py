@@ -169,12 +169,6 @@ def test_words_that_only_resemble_nan_are_not_missing():
     assert data.table.outputs == ("-na", "nan.", "nano")
 
 
-def test_a_constant_feature_stays_finite():
-    data = from_table(visits(a=[0.1] * 36), target="died", features=["a"], **COLUMNS)
-    assert float(data.table.x_scale) == 1.0
-    assert torch.allclose(data.train.x, torch.zeros(()))
-
-
 def test_a_file_a_frame_and_a_mapping_give_the_same(tmp_path):
     table = visits(y=[(row * 7 % 11) / 3 for row in range(36)])
     table["a"][4] = NAN

@@ -1,5 +1,6 @@
 """Long sequences cut into windows, with what comes after them to predict; nothing leaks."""
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -235,3 +236,33 @@ def test_rows_to_predict_are_median_gaps_away_for_any_window(window):
     found = Predictor.of(model, data).predict(table)
     ahead = [found[f"when +{step}"][0] - when[-1] for step in (1, 2, 3)]
     assert ahead == [pandas.Timedelta("15min") * step for step in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("stride", [None, 1, 2, 5])
+@pytest.mark.parametrize("split_by", ["id", "time"])
+def test_targets_are_scaled_by_rows_whatever_the_stride(stride, split_by):
+    random = np.random.default_rng(0)
+    sizes = random.integers(12, 30, 18)
+    table = pandas.DataFrame(
+        {
+            "id": np.repeat([f"s{number:02d}" for number in range(18)], sizes),
+            "t": np.concatenate([np.arange(float(size)) for size in sizes]),
+            "a": random.normal(10, 2, sizes.sum()),
+        }
+    )
+    table["y"] = table["a"] ** 2
+    said = {"id": "id", "time": "t", "target": "y", "split_by": split_by}
+    data = from_table(table, window=3, stride=stride, **said)
+    if split_by == "id":
+        rows = table[table["id"].isin(data.table.ids["train"])]
+    else:
+        whole = from_table(table, **said)
+        counts = dict(zip(whole.table.ids["train"], whole.train.lengths.tolist(), strict=True))
+        place = table.groupby("id").cumcount()
+        rows = table[place < table["id"].map(counts)]
+    for name, mean, scale in (
+        ("y", data.table.y_mean, data.table.y_scale),
+        ("a", data.table.x_mean, data.table.x_scale),
+    ):
+        assert float(mean) == pytest.approx(rows[name].mean(), rel=1e-12)
+        assert float(scale) == pytest.approx(rows[name].std(ddof=0), rel=1e-12)

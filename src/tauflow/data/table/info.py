@@ -20,17 +20,20 @@ class TableInfo:
             that was cut by time is in several.
         inputs: name of every input of x: features first, then what was added to them.
         x_mean: of every input, over the training part, (I,).
-        x_scale: its standard deviation there, (I,): x is (value - mean) / scale.
+        x_scale: its standard deviation there, (I,): x is (value - mean) / scale; 0 of an input that
+            was constant there, which is 0 whatever its value.
         outputs: name of every target value, or of every class.
         y_mean: as ``x_mean``, of every target value, (O,); ``None`` for classes.
-        y_scale: as ``x_scale``.
+        y_scale: as ``x_scale``, but 1 of a constant.
         options: how the table was read, with its features named and its task decided.
         dated: whether its times were dates, and not numbers.
         unit: what its times are counted in: that of numbers, hours or what was asked for of dates.
         gap: how many of them a gap of 1 in the batches is; of any table that is read alike, too.
         ahead: of a forecast, how many of them a row is ahead on average, or over a horizon in the
             median.
-        categories: columns of text, each with its categories.
+        categories: columns of text, each with its categories in the training part.
+        unseen: columns of text with the categories that only the other parts had: all inputs of the
+            column are 0 there.
         variables: of a long table.
         kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
             ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
@@ -51,6 +54,7 @@ class TableInfo:
     gap: float = field(default=1.0, kw_only=True)
     ahead: float | None = field(default=None, kw_only=True)
     categories: Categories = field(default=(), kw_only=True)
+    unseen: Categories = field(default=(), kw_only=True)
     variables: tuple[str, ...] = field(default=(), kw_only=True)
     kind: str = field(default=TEXTS, kw_only=True)
     named: bool = field(default=False, kw_only=True)

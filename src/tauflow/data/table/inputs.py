@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tauflow.data.scaler import missing_in
 from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded
 from .frames import Sequences, some
 from .options import AFTER, GAP_AHEAD, Categories, TableOptions
 from .separators import is_grouped
-from .sheet import Floats, Sheet, as_number, is_missing, truth
+from .sheet import EXACT, Floats, Indices, Sheet, as_number, is_missing, truth
 from .times import is_date
 
 MOST = 50
@@ -44,12 +45,43 @@ class Inputs:
 
     def first(self, count: int) -> Floats:
         """Return the first inputs, all of them numbers, (R, count)."""
-        return np.stack(self.columns[:count], axis=1)
+        return np.stack(self.columns[:count], axis=1, dtype=np.float64, casting="unsafe")
 
     @property
     def numbers(self) -> int:
         """How many of the inputs are numbers."""
         return len(self.names) - sum(len(texts) for _, texts in self.categories)
+
+    def learnable(self, rows: Indices) -> tuple["Inputs", tuple[str, ...], Categories]:
+        """Return the inputs that have values in some rows, which those for training are.
+
+        Args:
+            rows: of the table.
+
+        Returns:
+            The inputs; names of the columns of numbers, or text, without any value there; and of
+            the other columns of text the categories that do not occur there.
+        """
+        count, here = self.numbers, set(self.names)
+        for name, column in zip(self.names, self.columns, strict=True):
+            present = column[rows] if column.dtype.kind == "b" else ~missing_in(column[rows])
+            if not present.any():
+                here.discard(name)
+        empty = [name for name in self.names[:count] if name not in here]
+        categories, unseen = [], []
+        for name, texts in self.categories:
+            kept = tuple(text for text in texts if ONE_OF.format(name, text) in here)
+            if kept:
+                categories.append((name, kept))
+                unseen.append((name, tuple(text for text in texts if text not in kept)))
+            else:
+                empty.append(name)
+        columns = tuple(
+            column for name, column in zip(self.names, self.columns, strict=True) if name in here
+        )
+        names = tuple(name for name in self.names if name in here)
+        lost = tuple((name, texts) for name, texts in unseen if texts)
+        return Inputs(names, columns, tuple(categories), self.later), tuple(empty), lost
 
 
 def _used(sheet: Sheet, options: TableOptions) -> dict[str, str]:
@@ -145,13 +177,20 @@ def _ordered(
     return (*(name for name in names if name not in last), *known, *static)
 
 
-def inputs_of(sheet: Sheet, features: Sequence[str], known: Categories | None = None) -> Inputs:
+def inputs_of(
+    sheet: Sheet,
+    features: Sequence[str],
+    known: Categories | None = None,
+    unseen: Categories = (),
+) -> Inputs:
     """Return the inputs that columns give.
 
     Args:
         sheet: the table.
         features: names of its columns.
         known: columns of text with their categories, as an earlier table had them.
+        unseen: categories that only parts of that table had which were not for training: all inputs
+            of the column are 0 there.
 
     Raises:
         UnknownNameError: there is no such column.
@@ -164,14 +203,22 @@ def inputs_of(sheet: Sheet, features: Sequence[str], known: Categories | None = 
         known = tuple((name, texts) for name, texts in found.items() if texts)
     texts = dict(known)
     plain = [name for name in features if name not in texts]
-    columns: list[NDArray[Any]] = [sheet.numbers(name) for name in plain]
+    columns: list[NDArray[Any]] = [_exact_numbers(sheet, name) for name in plain]
     names = list(plain)
     for name, categories in known:
-        codes = _codes(sheet, name, categories)
+        codes = _codes(sheet, name, categories, dict(unseen).get(name, ()))
         for code, category in enumerate(categories):
             names.append(ONE_OF.format(name, category))
             columns.append(codes == code)
     return Inputs(tuple(names), tuple(columns), known)
+
+
+def _exact_numbers(sheet: Sheet, column: str) -> NDArray[Any]:
+    """Return a column as numbers: integers as they are where doubles do not hold them."""
+    numbers, values = sheet.numbers(column), sheet.columns[column]
+    if isinstance(values, Coded) or values.dtype.kind not in "iu":
+        return numbers
+    return values if (np.abs(numbers) > EXACT).any() else numbers
 
 
 def categories_in(sheet: Sheet, column: str) -> tuple[str, ...]:
@@ -213,10 +260,12 @@ def _is_number(text: str) -> bool:
     return truth(text) is not None or is_date(text)
 
 
-def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
-    """Return which category each row holds, (R,), -1 for none."""
+def _codes(
+    sheet: Sheet, column: str, categories: Sequence[str], unseen: Sequence[str]
+) -> np.ndarray:
+    """Return which category each row holds, (R,), -1 for none; and for one of those unseen."""
     missing = sheet.missing(column)
-    places = {text: place for place, text in enumerate(categories)}
+    places = {text: place for place, text in enumerate((*categories, *unseen))}
 
     def place(text: str) -> int:
         # Codes beside missing values may come as floating point: 2 is 2.0 there.
@@ -231,7 +280,7 @@ def _codes(sheet: Sheet, column: str, categories: Sequence[str]) -> np.ndarray:
             f"{sheet.holds(int(odd[0]), column)}, a category that the table of the training had "
             f"not. Known are: {some(categories, 12)}. Correct it, or leave the cell empty."
         )
-    return found
+    return np.where(found < len(categories), found, -1)
 
 
 def with_known(

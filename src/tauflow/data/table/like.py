@@ -12,6 +12,7 @@ from torch import Tensor
 from tauflow.batch import SequenceBatch
 from tauflow.checks import positive
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataError, TimeError
 
 from .files import read_table
@@ -19,8 +20,9 @@ from .frames import Sequences, sequences_of
 from .info import TableInfo
 from .inputs import gaps_to_later, inputs_of, with_known
 from .options import AFTER, GAP_AHEAD, MEASURED
+from .scaled import scaled_inputs, warn_of_constants
 from .sheet import Bools, Floats, Sheet
-from .task import Scaling, gaps_of, with_input
+from .task import gaps_of, with_input
 from .times import Times, read_times
 
 BATCH = 512
@@ -180,7 +182,7 @@ def table_like(
     if options.id is not None:
         sheet.check_name(options.id, "id")
     times = None if options.time is None else _times(sheet, options.time, info)
-    inputs = inputs_of(sheet, features, info.categories)
+    inputs = inputs_of(sheet, features, info.categories, info.unseen)
     sequences = sequences_of(sheet, options.id, options.time, times, sort=options.sort)
     later = None
     if options.known:
@@ -195,8 +197,9 @@ def table_like(
         lengths = sequences.lengths
         sequences = sequences.between(np.maximum(lengths - options.window, 0), lengths)
     count = len(inputs.columns)
-    scaling = Scaling(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
-    x, there = scaling.inputs_of(inputs.columns, inputs.names, dtype)
+    standard = Standard(info.x_mean[:count].numpy(), info.x_scale[:count].numpy())
+    warn_of_constants(standard, inputs.columns, inputs.names, stacklevel=3)
+    x, there = scaled_inputs(standard, inputs.columns, inputs.names, dtype)
     following = None if info.ahead is None else np.full(len(x), info.ahead)
     if later is not None:
         following = later if card.horizon else later[:, 0]

@@ -122,7 +122,8 @@ class TableOptions:
         window: rows of a sequence to learn from; longer ones are cut into windows, of which none
             reaches into another part. By default sequences are whole.
         stride: rows from one window to the next; by default as many as a window has, or of a
-            horizon as it has.
+            horizon as it has. With fewer, a row is in several windows, and counts once for each of
+            them in losses and scores.
         horizon: rows after each window to predict at once, rather than the row after each row.
         season: rows after which values come again, such as 24 for hours, or with times a span such
             as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a

@@ -1,8 +1,8 @@
 """From the cells of a table to batches: scaled by the training part, padded, with their card."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataError
 from tauflow.resolution import LONG_GAP, SHORT_GAP
 
@@ -20,72 +21,17 @@ from .info import TableInfo
 from .inputs import Inputs, feature_columns, inputs_of, with_known
 from .notes import notes_on_rows
 from .options import AUTO, GAP_AHEAD, Categories, TableOptions
+from .scaled import (
+    scaled_inputs,
+    scaled_targets,
+    standard_of_inputs,
+    standard_of_targets,
+)
 from .sheet import Bools, Floats, Sheet
 from .split import Split, groups_of, parts_said, split_of
 from .target import Target, check_classes, target_of
 from .times import UNITS, Times, read_times, unit_of
 from .window import windowed
-
-_ROUNDING = 1e-12  # a column that varies less than this part of its size is constant
-
-_PRECISIONS = {np.float16: "half", np.float32: "single", np.float64: "double"}
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Means and scales of columns, (C,) each."""
-
-    mean: Floats
-    scale: Floats
-
-    def inputs_of(
-        self,
-        columns: Sequence[NDArray[Any]],
-        names: Sequence[str],
-        dtype: type[np.floating[Any]] = np.float32,
-    ) -> tuple[NDArray[Any], Bools]:
-        """Return the values of C columns, (R, C), scaled and 0 where NaN, and where they are not.
-
-        Args:
-            columns: numbers, (R,) each, or truth values.
-            names: of the columns, for messages.
-            dtype: of the result; it is computed in double precision.
-
-        Raises:
-            DataError: a number is so far from the mean that the dtype cannot hold it.
-        """
-        observed = np.ones((len(columns[0]), len(columns)), np.bool_)
-        scaled = np.zeros(observed.shape, dtype)
-        for place, column in enumerate(columns):  # one at a time, as tables may be large
-            with np.errstate(over="ignore"):
-                scaled[:, place] = (column - self.mean[place]) / self.scale[place]
-            far = np.isinf(scaled[:, place])
-            if far.any():
-                raise DataError(
-                    f"{names[place]!r} is {column[int(np.argmax(far))]:.4g} in a row, too far from "
-                    f"the {self.mean[place]:.4g} +- {self.scale[place]:.4g} of the training part "
-                    f"for {_PRECISIONS[dtype]} precision. Correct it, or leave it empty."
-                )
-            absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(0, np.bool_)
-            if absent.any():
-                observed[:, place], scaled[absent, place] = ~absent, 0.0
-        return scaled, observed
-
-
-def scaling_of(columns: Iterable[Floats], *, wanted: bool) -> Scaling:
-    """Return mean and standard deviation of K columns over the entries that are not NaN.
-
-    Args:
-        columns: of the training part, (C,) each, with at least one entry.
-        wanted: whether to scale at all.
-    """
-    found = []
-    for column in columns:
-        known = column[~np.isnan(column)] if wanted else np.zeros(1)
-        found.append((known.mean(), known.std()))
-    mean, scale = np.array(found).reshape(-1, 2).T
-    constant = scale <= _ROUNDING * np.abs(mean)
-    return Scaling(mean, np.where(constant, 1.0, scale))
 
 
 def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> TaskData:
@@ -101,15 +47,16 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         ArgumentError, UnknownNameError, DataError, TimeError: see :func:`tauflow.data.from_table`.
     """
     features = feature_columns(sheet, options)
-    inputs, split, times = _arranged(sheet, options, features)
+    inputs, split, times, empty, unseen = _arranged(sheet, options, features)
+    features = tuple(name for name in features if name not in empty)
     variables = sheet.variables
     del sheet  # of which large tables need the room
     target, parts, otherwise = split.target, split.parts, options.otherwise
     if target.is_class:
         check_classes(options.targets[0], target, parts, otherwise=otherwise)
-    x_scaling = _of_features(inputs, split, options)
-    y_scaling = None if target.is_class else _of_targets(split, x_scaling, wanted=options.scale)
-    x, observed = x_scaling.inputs_of(inputs.columns, inputs.names)
+    x_scaling = standard_of_inputs(inputs, split, options)
+    y_scaling = standard_of_targets(split, x_scaling, wanted=options.scale)
+    x, observed = scaled_inputs(x_scaling, inputs.columns, inputs.names)
     names, categories = inputs.names, inputs.categories
     del inputs
     seen = observed[target.sequences.rows]
@@ -117,7 +64,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
     if ahead is not None and target.ahead is not None and target.ahead_differs:
         x, observed = with_input(x, observed, target.ahead / ahead)  # an input, 1 on average
         names = (*names, GAP_AHEAD)
-        x_scaling = Scaling(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
+        x_scaling = Standard(np.append(x_scaling.mean, 0.0), np.append(x_scaling.scale, ahead))
     automatic = times is not None and options.time_unit == AUTO
     gap = median_gap(split.trained) if automatic else 1.0
     ahead = median_gap(split.trained) if target.horizon else ahead
@@ -142,21 +89,14 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         gap=gap,
         ahead=ahead,
         categories=categories,
+        unseen=unseen,
         variables=variables,
         kind=target.kind,
         named=options.features is not None,
     )
     season = season_of(options, times, split.trained)
-    notes = (
-        *target.notes,
-        *_notes_on_targets(target),
-        *split.notes,
-        *_notes_on_season(season, split, options),
-        *_notes_on_categories(categories),
-        *_notes_on_missing(seen),
-        *_notes_on_scale(info, options),
-        *([] if times is None else _notes_on_gaps(target.sequences, info)),
-    )
+    gaps = [] if times is None else _notes_on_gaps(target.sequences, info)
+    notes = (*_notes(split, info, season, empty), *_notes_on_missing(seen), *gaps)
     card = _card(split, info, name=name, source=source, notes=notes, season=season)
     check_answers(info, card)
     return TaskData(card, batches["train"], batches.get("valid"), batches["test"], table=info)
@@ -164,8 +104,11 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
 
 def _arranged(
     sheet: Sheet, options: TableOptions, features: Sequence[str]
-) -> tuple[Inputs, Split, Times | None]:
-    """Return the inputs of every row, which rows are in which part, and the times."""
+) -> tuple[Inputs, Split, Times | None, tuple[str, ...], Categories]:
+    """Return the inputs of every row, which rows are in which part, and the times.
+
+    And which features have no value in the training part, and so no input, and which categories.
+    """
     times = None
     if options.time is not None:
         times = read_times(sheet, options.time, options.unit)
@@ -179,60 +122,22 @@ def _arranged(
     notes = notes_on_rows(sheet, sequences, options)
     split = windowed(split_of(target, options, groups), options, inputs)
     split = replace(split, notes=(*notes, *split.notes))
-    steps = options.horizon or 1
-    return with_known(inputs, options.known, steps, sequences, gaps=gaps), split, times
+    inputs, empty, unseen = inputs.learnable(split.trained.rows)
+    needed = (*(target.outputs if target.is_next_step else ()), *(options.known or ()))
+    wrong = next((name for name in empty if name in needed), None)
+    if wrong is not None or not inputs.names:
+        raise DataError(
+            f"{'no feature' if wrong is None else repr(wrong)} has {'a' if wrong is None else 'no'}"
+            " value in the training part, so that nothing can be learned. Check the columns, or "
+            f"split {options.otherwise}."
+        )
+    inputs = with_known(inputs, options.known, options.horizon or 1, sequences, gaps=gaps)
+    return inputs, split, times, empty, unseen
 
 
 def _mean_ahead(target: Target, trained: Sequences) -> float | None:
     """Return how far ahead of its row a target is on average, of next-step prediction."""
     return None if target.ahead is None else float(target.ahead[trained.rows].mean())
-
-
-def _of_features(inputs: Inputs, split: Split, options: TableOptions) -> Scaling:
-    """Return the scaling of the features that are numbers, by all rows of the training part.
-
-    What rows know of later ones counts in the rows to learn from alone: that of the others is of
-    another part.
-
-    Raises:
-        DataError: the training part has no value of a feature.
-    """
-    count, trained = inputs.numbers, split.trained.rows
-    learned = np.unique(split.parts["train"].rows) if inputs.later else trained
-
-    def of_training(place: int) -> Floats:  # one at a time, as tables may be large
-        rows = trained if place < count - inputs.later else learned
-        values: Floats = inputs.columns[place][rows]
-        return values
-
-    for place, name in enumerate(inputs.names[:count]):
-        if np.isnan(of_training(place)).all():
-            nowhere = np.isnan(inputs.columns[place]).all()
-            where, otherwise = "the table", ""
-            if not nowhere:
-                where, otherwise = "the training part", f", or split {options.otherwise}"
-            raise DataError(
-                f"feature {name!r} has no value in {where}, so that nothing can be learned of it. "
-                f"Leave it out of the features{otherwise}."
-            )
-    found = scaling_of(map(of_training, range(count)), wanted=options.scale)
-    plain = len(inputs.names) - count
-    return Scaling(np.append(found.mean, np.zeros(plain)), np.append(found.scale, np.ones(plain)))
-
-
-def _of_targets(split: Split, features: Scaling, *, wanted: bool) -> Scaling:
-    """Return the scaling of targets that are not classes; next steps share that of the inputs."""
-    target, trained = split.target, split.parts["train"]
-    if target.is_next_step:
-        times = target.horizon or 1
-        count = len(target.outputs) // times
-        return Scaling(
-            np.tile(features.mean[:count], times), np.tile(features.scale[:count], times)
-        )
-    if not target.per_step:
-        return scaling_of(target.y[target.firsts(trained)].T, wanted=wanted)
-    known, y = target.known[trained.rows], target.y[trained.rows]
-    return scaling_of(np.where(known, y, np.nan).T, wanted=wanted)
 
 
 def with_input(x: NDArray[Any], observed: Bools, more: Floats) -> tuple[NDArray[Any], Bools]:
@@ -296,7 +201,7 @@ def _batch(
     sequences: Sequences,
     x: NDArray[np.float32],
     observed: Bools | None,
-    scaling: Scaling | None,
+    scaling: Standard | None,
     gap: float | None,
 ) -> SequenceBatch:
     target, tensor = split.target, torch.from_numpy
@@ -306,7 +211,7 @@ def _batch(
     rows = sequences.rows if target.per_step else target.firsts(sequences)
     if scaling is not None:
         y = np.zeros(y.shape, np.float32)
-        y[rows] = np.where(known[rows], (target.y[rows] - scaling.mean) / scaling.scale, 0.0)
+        y[rows] = scaled_targets(scaling, target.y[rows], known[rows])
     if target.per_step and not known[target.sequences.rows].all():
         mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
         y_mask = tensor(sequences.padded(mask))
@@ -353,6 +258,17 @@ def _card(
     )
 
 
+def _notes(split: Split, info: TableInfo, season: int, empty: Sequence[str]) -> list[str]:
+    return [
+        *split.target.notes,
+        *_notes_on_targets(split.target),
+        *split.notes,
+        *_notes_on_season(season, split, info.options),
+        *_notes_on_inputs(info, empty),
+        *_notes_on_scale(info),
+    ]
+
+
 def _notes_on_targets(target: Target) -> list[str]:
     known = target.known[target.sequences.rows]
     if not target.per_step or known.all():
@@ -375,11 +291,28 @@ def _notes_on_season(season: int, split: Split, options: TableOptions) -> list[s
     ]
 
 
-def _notes_on_categories(categories: Categories) -> list[str]:
-    return [
+def _notes_on_inputs(info: TableInfo, empty: Sequence[str]) -> list[str]:
+    notes = [
         f"Column {name!r} holds categories: an input for each of them, {some(texts, 12)}."
-        for name, texts in categories
+        for name, texts in info.categories
     ]
+    if empty:
+        notes.append(
+            "Warning: no value in the training part, so that nothing can be learned of them, and "
+            f"left out of the features: {some(empty, 12)}."
+        )
+    notes += [
+        f"Warning: categories of column {name!r} that the training part lacks, and that all its "
+        f"inputs are 0 for: {some(texts, 12)}."
+        for name, texts in info.unseen
+    ]
+    constant = [name for name, scale in zip(info.inputs, info.x_scale, strict=True) if scale == 0]
+    if constant:
+        notes.append(
+            "Constant in the training part, so that nothing is learned of them, and 0 in every "
+            f"part: {some(constant, 12)}."
+        )
+    return notes
 
 
 def _notes_on_missing(seen: Bools) -> list[str]:
@@ -390,8 +323,8 @@ def _notes_on_missing(seen: Bools) -> list[str]:
     return [f"{absent} of {seen.size} input values ({share}) are missing, and 0 after scaling."]
 
 
-def _notes_on_scale(info: TableInfo, options: TableOptions) -> list[str]:
-    if not options.scale:
+def _notes_on_scale(info: TableInfo) -> list[str]:
+    if not info.options.scale:
         return []
     if info.y_scale is None:
         return ["Features are scaled by mean and standard deviation of the training part."]

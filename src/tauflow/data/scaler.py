@@ -1,0 +1,130 @@
+"""Mean and standard deviation of columns, and values scaled by them: of tables and estimators."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Standard:
+    """Mean and standard deviation of columns, (C,) each.
+
+    A column of which all values are equal has the deviation 0, whatever their size, and one
+    without a value has 0 too, and the mean NaN. Both become 0 when they are scaled, and so do
+    other values of them: nothing was learned of these.
+    """
+
+    mean: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, columns: Iterable[NDArray[Any]], weight: Floats | None = None) -> "Standard":
+        """Learn them.
+
+        Both are correct to rounding, however far from zero the values are: differences are taken
+        before squares, and of integers before they become doubles.
+
+        Args:
+            columns: numbers, (R,) each, NaN where missing.
+            weight: how much each row counts, (R,), not negative; by default all count alike.
+        """
+        found = [_mean_and_deviation(column, weight) for column in columns]
+        mean, scale = np.array(found, np.float64).reshape(-1, 2).T
+        return cls(mean, scale)
+
+    @property
+    def held(self) -> Bools:
+        """Which columns are constant, or without a value, (C,): they are 0 when scaled."""
+        return np.asarray(self.scale == 0)
+
+    @property
+    def never(self) -> Bools:
+        """Which columns have no value, (C,)."""
+        return np.isnan(self.mean)
+
+    @property
+    def divisor(self) -> Floats:
+        """The deviations, and 1 instead of 0, (C,)."""
+        return np.where(self.held, 1.0, self.scale)
+
+    def column(self, place: int, values: NDArray[Any]) -> Floats:
+        """Return values of a column, (R,), with mean 0 and deviation 1, NaN where missing."""
+        if self.held[place]:
+            return np.where(missing_in(values), np.nan, 0.0)
+        with np.errstate(over="ignore"):
+            scaled: Floats = minus(values, float(self.mean[place])) / self.scale[place]
+        return scaled
+
+    def applied(self, values: Floats) -> Floats:
+        """Return values, (..., C), with mean 0 and deviation 1, NaN where missing."""
+        columns = [self.column(place, values[..., place]) for place in range(len(self.mean))]
+        return np.stack(columns, axis=-1)
+
+    def undone(self, values: Floats) -> Floats:
+        """Return scaled values, (..., C), as they were before; of held columns the mean."""
+        return values * self.scale + self.mean
+
+    def of_targets(self) -> "Standard":
+        """Return the same with the scale 1 instead of 0: errors of constants are in their unit."""
+        return Standard(self.mean, self.divisor)
+
+
+def missing_in(values: NDArray[Any]) -> Bools:
+    """Return where values are NaN, in their shape."""
+    if values.dtype.kind == "f":
+        return np.asarray(np.isnan(values))
+    return np.zeros(values.shape, np.bool_)
+
+
+def minus(values: NDArray[Any], centre: float) -> Floats:
+    """Return values less a number, in double precision; of integers without rounding them before.
+
+    Args:
+        values: numbers of any type.
+        centre: what to subtract.
+    """
+    if values.dtype.kind not in "iu" or not values.size:
+        return np.asarray(values - np.float64(centre))
+    whole = round(centre)
+    low, high = (int(one) - whole for one in (values.min(), values.max()))
+    if low < -(2**63) or high >= 2**63:  # as a double, such a difference is as good
+        return values.astype(np.float64) - centre
+    # Modulo 2^64, in which the difference fits.
+    between = (values.astype(np.uint64) - np.uint64(whole % 2**64)).view(np.int64)
+    return np.asarray(between - np.float64(centre - whole))
+
+
+def _mean_and_deviation(values: NDArray[Any], weight: Floats | None) -> tuple[float, float]:
+    there = ~missing_in(values)
+    if weight is not None:
+        there &= weight > 0
+    known = values[there]
+    if not known.size:
+        return np.nan, 0.0
+    first = known[0]
+    if (known == first).all():
+        return float(first), 0.0
+    mean = _mean_of(None if weight is None else weight[there])
+    # From the first value, near which a column far from zero has all its digits; then from about
+    # the mean, so that a first value far from the others costs none.
+    centre = float(first) + mean(minus(known, float(first)))
+    around = minus(known, centre)
+    shift = mean(around)
+    # By a power of two, which rounds nothing, so that squares neither overflow nor vanish.
+    exponent = int(np.frexp(np.abs(around).max())[1])
+    squares = np.ldexp(around - shift, -exponent) ** 2
+    return centre + shift, float(np.ldexp(np.sqrt(mean(squares)), exponent))
+
+
+def _mean_of(weight: Floats | None) -> Callable[[Floats], float]:
+    """Return what takes the mean of numbers, (R,), that count what the weights, (R,), say."""
+    if weight is None or (weight == weight[0]).all():
+        return lambda values: float(values.mean())
+    share = weight / weight.max()
+    return lambda values: float((values * share).sum() / share.sum())
