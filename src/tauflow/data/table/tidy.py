@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tauflow.errors import ArgumentError, DataError, TimeError
+from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded, Column, alike
 from .frames import ids_of, some
@@ -16,6 +15,7 @@ from .options import CLASSIFICATION, COMMA, DUPLICATES, TableOptions
 from .separators import DECIMAL_COMMA, doubtful_commas
 from .sheet import SHOWN, Indices, Sheet, as_number, truth
 from .target import task_of
+from .time_formats import read_in_format, with_plain_times
 from .times import read_times
 
 
@@ -41,8 +41,10 @@ def tidied(
     """
     if options.decimal == ",":
         sheet = _with_points(sheet, options)
+    if options.time is not None and options.time in sheet.columns:
+        sheet = with_plain_times(sheet, options.time)
     if options.time_format is not None and options.time is not None:
-        sheet = _dated(sheet, sheet.check_name(options.time, "time"), options.time_format)
+        sheet = read_in_format(sheet, sheet.check_name(options.time, "time"), options.time_format)
     if options.long is not None:
         sheet = _wide(sheet, options, variables, only=only)
     elif options.duplicates != DUPLICATES[0]:
@@ -86,74 +88,6 @@ def _with_points(sheet: Sheet, options: TableOptions) -> Sheet:
 def _pointed(cell: Any) -> Any:
     is_number = isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell)
     return cell.replace(",", ".") if is_number else cell
-
-
-def _dated(sheet: Sheet, column: str, form: str) -> Sheet:
-    """Return the table with dates where times are written in a format of ``strptime``.
-
-    Raises:
-        ArgumentError: Python would read a part of the times, and leave it out of the dates.
-        TimeError: a cell is not written so.
-    """
-    if "%Z" in form.replace("%%", ""):
-        raise ArgumentError(
-            f"time_format={form!r}: Python reads the name of a time zone (%Z) and leaves it out of "
-            "the date. Write the offset from UTC instead, such as +0200, and read it with %z."
-        )
-    values = sheet.columns[column]
-    if values.dtype.kind in "mM":
-        return sheet
-    written, are_numbers = _written(values)
-    moments: list[datetime | None] = []
-    otherwise: list[str] = []
-    for cell, is_number in zip(written.different, are_numbers, strict=True):
-        try:
-            found = datetime.strptime(cell, form)
-        except ValueError:
-            moments.append(None)
-            otherwise.append("")
-            continue
-        same = not is_number or found.strftime(form) == cell
-        otherwise.append("" if same else found.strftime(form))
-        if found.tzinfo is not None:
-            found = found.astimezone(timezone.utc).replace(tzinfo=None)
-        moments.append(found if same else None)
-    found = np.array([one or "NaT" for one in moments], "datetime64[us]")[written.codes]
-    wrong = np.flatnonzero(np.isnat(found) & ~sheet.missing(column))
-    if wrong.size:
-        raise _no_date(sheet, int(wrong[0]), column, form, otherwise[written.codes[wrong[0]]])
-    zones = {**sheet.zones, column: "UTC"} if "%z" in form else sheet.zones
-    return replace(sheet, columns={**sheet.columns, column: found}, zones=zones)
-
-
-def _no_date(sheet: Sheet, row: int, column: str, form: str, otherwise: str) -> TimeError:
-    """Return the error for a cell that is no date in a format, or may have lost digits."""
-    if otherwise:
-        return TimeError(
-            f"{sheet.holds(row, column)}, a number, which {form!r} (time_format) would write "
-            f"{otherwise!r}: zeros may have been lost from it. Give the column as text."
-        )
-    return TimeError(
-        f"{sheet.holds(row, column)}, expected a date in the form {form!r} (time_format). "
-        "Correct it, or the form."
-    )
-
-
-def _written(values: Column) -> tuple[Coded, list[bool]]:
-    """Return cells as text, and which of the different ones were numbers.
-
-    Whole numbers are written without a point.
-    """
-
-    def text(cell: Any) -> str:
-        return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
-
-    if isinstance(values, Coded):
-        return values.changed(text), values.each(lambda cell: not isinstance(cell, str))
-    cells = Coded.plain(values)
-    if values.dtype.kind == "f":
-        cells = cells.changed(lambda cell: text(float(cell)))
-    return cells, cells.each(lambda cell: True)
 
 
 def _times_of_ids(sheet: Sheet, options: TableOptions) -> tuple[Indices, Indices]:

@@ -16,6 +16,7 @@ from tauflow.resolution import float_type
 
 from .coded import Coded, Column, objects
 from .sheet import EXACT, Floats, Sheet, as_number, exact_number
+from .time_formats import advice_on_format, bare_format, is_bare_date
 
 DEFAULT_UNIT = "hours"
 UNITS = {
@@ -35,15 +36,13 @@ _SHORT = {
 _EXPECTED = (
     "a number, or a date such as 2024-05-31 or 2024-05-31T14:30:00, with nine decimals at most"
 )
-_BARE = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
-"""Dates that are written without a sign between their digits, by the number of these."""
-_YEARS = range(1900, 2101)
 _DATE = re.compile(r"\d{1,4}[^\w,]+\w+[^\w,]+\d{1,4}\b.*")
 """What is written like a date, in whatever form."""
 _NANOSECONDS = re.compile(r"(?<=[.,]\d{6})\d{1,3}(?!\d)")
 _FINER_YET = re.compile(r"[.,]\d{10}")
 _NANOSECONDS_FROM, _NANOSECONDS_TO = np.datetime64("1677-09-22"), np.datetime64("2262-04-11")
 """Dates that 64 bits can count in nanoseconds from 1970."""
+_LONGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,8 @@ def read_times(sheet: Sheet, column: str, unit: str | None, *, plain: bool = Fal
         values = _moments(sheet, column, values)
     if not isinstance(values, Coded) and values.dtype.kind in "mM":
         name = unit_of(unit or DEFAULT_UNIT)
+        if int(values.max().astype(np.int64)) - int(values.min().astype(np.int64)) > _LONGEST:
+            values = values.astype(f"{values.dtype.kind}8[us]")  # nanoseconds would wrap around
         # Counted from the earliest in the dates' own precision: no digit of a gap is lost.
         since: Floats = (values - values.min()) / UNITS[name]
         return Times(since, name, True)
@@ -167,27 +168,17 @@ def _numbers(sheet: Sheet, column: str, cells: Column) -> Floats:
 def _refuse_bare_dates(sheet: Sheet, column: str, numbers: Floats) -> None:
     """Refuse numbers that all read as dates: a month's end would make a gap of 70 days of one."""
     first = float(numbers[0])
-    if not (_is_bare_date(first) and all(map(_is_bare_date, dict.fromkeys(numbers.tolist())))):
+    if not (is_bare_date(first) and all(map(is_bare_date, dict.fromkeys(numbers.tolist())))):
         return
-    text = str(int(first))
+    text, form = str(int(first)), bare_format(first)
+    dates = f"Write dates with hyphens: pandas.to_datetime(..., format={form!r})"
+    if sheet.learning:
+        dates = f"If they are dates, pass time_format={form!r} (--time-format {form})"
     raise TimeError(
         f"{sheet.cell(0, column)} holds {text}, and like it every value of the column may be a "
-        f"number, or a date without hyphens; expected {_EXPECTED}. Write dates with hyphens, or "
-        f"convert them with pandas.to_datetime(..., format={_BARE[len(text)]!r}); if they are "
+        f"number, or a date without hyphens; expected {_EXPECTED}. {dates}; if they are "
         f"numbers, subtract {text} from all of them, which changes no gap."
     )
-
-
-def _is_bare_date(number: float) -> bool:
-    text = str(int(number)) if number.is_integer() else ""
-    if len(text) not in _BARE or int(text[:4]) not in _YEARS:
-        return False
-    try:
-        # Only as many digits as there are leave each field two of them, and none to guess.
-        datetime.strptime(text, _BARE[len(text)])
-    except ValueError:
-        return False
-    return True
 
 
 def _moments(sheet: Sheet, column: str, values: Coded) -> NDArray[np.datetime64]:
@@ -273,8 +264,9 @@ def _moment(value: Any) -> tuple[datetime | None, int]:
 
 
 def _no_time(sheet: Sheet, column: str, row: int, expected: str) -> TimeError:
-    advice = sheet.decimal_advice(row, column) or "Correct it, or remove the row."
-    if sheet.learning and _DATE.fullmatch(sheet.said(row, column)):
+    form = advice_on_format(sheet, column) if sheet.learning else ""
+    advice = form or sheet.decimal_advice(row, column) or "Correct it, or remove the row."
+    if sheet.learning and not form and _DATE.fullmatch(sheet.said(row, column)):
         advice += (
             " For dates in another form say which, as strptime of Python does: "
             "time_format='%d.%m.%Y' (--time-format)."
