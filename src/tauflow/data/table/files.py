@@ -10,11 +10,12 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.extras import require
 
 from .csv_file import check_there, read_sheet
+from .frames import some
 from .from_frame import sheet_of
 from .missing import with_missing
 from .options import CLASSIFICATION, COMMA, TableOptions
 from .sheet import Sheet, as_number
-from .tidy import tidied
+from .tidy import named_columns, tidied
 
 PARQUET = (".parquet", ".pq")
 """How names of files of that format end."""
@@ -73,10 +74,36 @@ def read_table(
     options = replace(options, delimiter=used, decimal=decimal)
     if is_csv:
         sheet = _read_csv(Path(table), options)
+    elif is_file:
+        path, table = table, _parquet_table(Path(table))
+        sheet = replace(sheet_of(table), where=str(path))
     else:
-        sheet = _read_parquet(Path(table)) if is_file else sheet_of(table)
-    sheet = with_missing(replace(sheet, learning=learning), options)
+        sheet = sheet_of(table)
+    sheet = replace(sheet, learning=learning)
+    sheet = with_missing(_without_saved_index(sheet, table, options), options)
     return tidied(sheet, options, variables, only=only)
+
+
+def _without_saved_index(sheet: Sheet, table: Any, options: TableOptions) -> Sheet:
+    """Return the table without the index of a pandas frame that was saved as columns.
+
+    Row numbers of a table that was sorted by outcome tell the outcome. Where a user names such a
+    column, it stays.
+
+    Args:
+        sheet: the table.
+        table: what it was made of, of which Arrow's knows more than names.
+        options: what the user says of it.
+    """
+    said = getattr(getattr(table, "schema", None), "pandas_metadata", None) or {}
+    saved = {one for one in said.get("index_columns", ()) if isinstance(one, str)}
+    saved |= set(filter(_NUMBERS_OF_ROWS.fullmatch, sheet.columns))
+    saved &= sheet.columns.keys() - named_columns(options, learning=sheet.learning)
+    if not saved or len(saved) == len(sheet.columns):
+        return sheet
+    columns = {name: column for name, column in sheet.columns.items() if name not in saved}
+    note = f"Saved index of a pandas frame, left out: {some(sorted(saved))}."
+    return replace(sheet, columns=columns, notes=(*sheet.notes, note))
 
 
 def _read_csv(path: Path, options: TableOptions) -> Sheet:
@@ -92,13 +119,10 @@ def _read_csv(path: Path, options: TableOptions) -> Sheet:
     return read_sheet(path, options.delimiter, names, labels, options.decimal, absent)
 
 
-def _read_parquet(path: Path) -> Sheet:
+def _parquet_table(path: Path) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet")
     check_there(path)
     try:
-        table = parquet.read_table(path)
+        return parquet.read_table(path)
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
-    # Of a data frame whose rows were numbered, pandas writes the numbers too.
-    names = [name for name in table.column_names if not _NUMBERS_OF_ROWS.fullmatch(name)]
-    return replace(sheet_of(table.select(names)), where=str(path))

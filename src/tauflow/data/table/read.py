@@ -1,6 +1,7 @@
 """The doors: a table or a file as a task."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of
 from tauflow.data.card import TaskData
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, OptionError
+from tauflow.registry import nearest
 
 from .files import name_of, read_table
 from .frames import some
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
     from .options import Said
 
 MISSING = ("observed", "inputs")
+_OTHERS_NAMES = {
+    **dict.fromkeys(("sep", "separator"), "delimiter"),
+    **dict.fromkeys(("na", "missing_values", "null_values"), "na_values"),
+    **dict.fromkeys(("index", "ids", "subject"), "id"),
+    **dict.fromkeys(("y", "label", "labels", "outcome"), "target"),
+    **dict.fromkeys(("X", "x", "columns", "usecols", "inputs"), "features"),
+    **dict.fromkeys(("date_format", "format"), "time_format"),
+    **dict.fromkeys(("seed", "random_state"), "split_seed"),
+    **dict.fromkeys(("test_size", "train_size"), "split"),
+    "unit": "time_unit",
+}
+"""What pandas, scikit-learn and others call options, with their names here."""
 
 
 @with_table_options
@@ -51,10 +65,11 @@ def from_table(
 
     Raises:
         ArgumentError, UnknownNameError: an option has no such value, or there is no such column.
+        OptionError: there is no such option.
         DataError: a cell, named by row and column, does not hold what it should.
         TimeError: times are missing, run backwards or occur twice.
     """
-    return load_table(table, TableOptions(**options), missing=missing, name=name)
+    return load_table(table, _options_of(options), missing=missing, name=name)
 
 
 @with_table_options
@@ -80,8 +95,32 @@ def read_csv(
         ArgumentError, UnknownNameError, DataError, TimeError: as for :func:`from_table`.
         MissingExtraError: pandas, which the extra ``tables`` brings, is not installed.
     """
-    said = TableOptions(**options)
+    said = _options_of(options)
     return load_table(Path(path), said, missing=missing)
+
+
+def _options_of(said: Mapping[str, Any]) -> TableOptions:
+    """Return the options that keywords say.
+
+    Raises:
+        OptionError: there is no such option.
+    """
+    known = [one.name for one in fields(TableOptions)]
+    wrong = next((name for name in said if name not in known), None)
+    if wrong is None:
+        return TableOptions(**said)
+    if wrong in ("categorical", "categories", "dtype"):
+        advice = (
+            " A column of text is categorical; so are codes where the dtype says so: "
+            "table.astype({'ward': 'category'})."
+        )
+    elif wrong in _OTHERS_NAMES:
+        advice = f" Here it is called {_OTHERS_NAMES[wrong]!r}."
+    else:
+        advice = nearest(wrong, [*known, "missing"])
+    raise OptionError(
+        f"a table has no option {wrong!r}.{advice} Options: missing, {', '.join(known)}."
+    )
 
 
 def load_table(

@@ -11,14 +11,14 @@ from tauflow.errors import DataError
 if TYPE_CHECKING:
     from .sheet import Sheet
 
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
+DECIMAL_COMMA = re.compile(r"[+\u2212-]?\d*,\d+(?:[eE][+\u2212-]?\d+)?")
 _SPACES = "\u0020\u00a0\u2009\u202f'\u2019"  # of any width, and apostrophes
 _GROUPED = re.compile(
-    r"[+-]?[1-9]\d{0,2}"
+    r"[+\u2212-]?[1-9]\d{0,2}"
     rf"(?:(?:,\d{{3}})+(?:\.\d*)?|(?:\.\d{{3}})+(?:,\d*)?|(?:[{_SPACES}]\d{{3}})+(?:[.,]\d*)?)"
 )
 _ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-_PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_PLAIN = re.compile(r"[+\u2212-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _HUNDREDS = re.compile(r"[+-]?[1-9]\d\d")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{3,}")
 _WITHOUT = "Write numbers without signs between thousands: 1250."

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ EXACT = 2**53
 _LARGEST = float(np.finfo(np.float32).max)
 FEW = 20
 """Whole numbers with at most so many values are classes, unless the task is given."""
+MINUS = "\u2212"
+"""The minus sign of typography, which begins a number as a hyphen does."""
 SHOWN = 40
 """How many characters of a cell a message shows."""
 
@@ -95,6 +98,14 @@ class Sheet:
                 raise UnknownNameError(
                     f"{self.where} has no column {column!r} ({role}): it is a level of the index. "
                     "Make it a column: table.reset_index()."
+                )
+            form = unicodedata.normalize("NFC", column)
+            alike = [one for one in self.columns if unicodedata.normalize("NFC", one) == form]
+            if alike:
+                raise UnknownNameError(
+                    f"{self.where} has no column {column!a} ({role}), but {alike[0]!a}, "
+                    "which looks the same and has other Unicode characters. Copy its name, or "
+                    "write both in one form (unicodedata.normalize)."
                 )
             names = (repr(name) if "," in name else name for name in self.columns)
             raise UnknownNameError(
@@ -274,6 +285,7 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, str):
         if "_" in value:  # Python's own separator of digits, and nobody else's
             return None
+        value = value.replace(MINUS, "-")
     elif isinstance(value, np.datetime64 | np.timedelta64 | complex):
         return None
     try:
@@ -288,7 +300,7 @@ def exact_number(value: Any) -> float | int | None:
     if number is None or not number.is_integer():
         return number
     try:
-        return int(value)
+        return int(value.replace(MINUS, "-") if isinstance(value, str) else value)
     except ValueError:  # of text such as 1e3
         return int(number)
 

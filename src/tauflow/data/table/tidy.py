@@ -148,12 +148,17 @@ def used_columns(sheet: Sheet, options: TableOptions) -> list[str]:
     """Return the columns that something is made of: all, unless the features are named."""
     if options.features is None:
         return list(sheet.columns)
-    said = [options.id, options.time, *options.features]
-    said += [*(options.static or ()), *(options.known or ())]
-    if sheet.learning:
-        said += [*options.targets, options.group, options.split_column]
-    used = {one for one in said if isinstance(one, str)}  # others are told of where they are read
+    used = named_columns(options, learning=sheet.learning)
     return [column for column in sheet.columns if column in used]
+
+
+def named_columns(options: TableOptions, *, learning: bool) -> set[str]:
+    """Return the columns that a user names; those of a target only where it is learned from."""
+    said = [options.id, options.time, *(options.features or ())]
+    said += [*(options.static or ()), *(options.known or ()), *(options.long or ())]
+    if learning:
+        said += [*options.targets, options.group, options.split_column]
+    return {one for one in said if isinstance(one, str)}  # others are refused where they are read
 
 
 def _names(sheet: Sheet, options: TableOptions) -> list[str]:
@@ -314,10 +319,14 @@ def _spread(sheet: Sheet, column: str, options: TableOptions) -> Sheet:
     odd = rows[~alike(values, rows, first[codes[rows]])]
     if odd.size:
         row, before = int(odd[0]), int(first[codes[odd[0]]])
+        one, other = (sheet.said(place, column)[:SHOWN] for place in (row, before))
+        kinds = [""] * 2
+        if one == other:  # such as the number 32 and the text '32'
+            kinds = [f" ({type(values[place]).__name__})" for place in (row, before)]
         raise DataError(
-            f"{sheet.holds(row, column)}, but {sheet.row(before)} of the same id holds "
-            f"{sheet.said(before, column)[:SHOWN]!r}, and the column was said to be static. "
-            "Correct it, or name it as a feature only."
+            f"{sheet.cell(row, column)} holds {one!r}{kinds[0]}, but {sheet.row(before)} of the "
+            f"same id holds {other!r}{kinds[1]}, and the column was said to be static. Correct "
+            "it, or name it as a feature only."
         )
     return replace(sheet, columns={**sheet.columns, column: _taken(values, first[codes])})
 
