@@ -17,7 +17,9 @@ from forked import alive, end, fork, warm_up
 from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
+from tauflow.experiments.run.journal import JOURNAL, ended, open_study
 from tauflow.experiments.run.results import read
+from tauflow.experiments.run.tune import BEST
 from tauflow.training import read_checkpoint
 
 TABLE = """
@@ -58,6 +60,18 @@ def words(kind: str, root: Path, folder: Path) -> list[str]:
         begun = any(folder.glob("runs/*/*"))
         sizes = ["--model", "elman", "--hidden-size", "3", "--epochs", "20"]
         return ["run", str(root / "task"), *sizes, *(["--resume"] if begun else [])]
+    if kind == "tune":
+        sizes = [
+            "--model",
+            "elman",
+            "--epochs",
+            "3",
+            "--trials",
+            "6",
+            "--set",
+            "recipe.batch_size=6",
+        ]
+        return ["tune", str(root / "task"), *sizes]
     if kind == "search":
         return ["search", table, "gru", "--vary", "recipe.lr=[0.01,0.02]", "--confirm", "2"]
     return ["reproduce", table, *(["--jobs", "2"] if kind == "reproduce --jobs 2" else [])]
@@ -118,6 +132,9 @@ def content(folder: Path) -> dict[str, Any]:
         if not run.is_dir():
             continue
         name = str(run.relative_to(folder))
+        if (run / JOURNAL).exists():
+            found[name] = study(run)
+            continue
         last = read_checkpoint(run / "last.safetensors")
         tensors = {f"model.{key}": value for key, value in last.model.items()}
         for index, state in last.optimizer.items():
@@ -140,6 +157,13 @@ def content(folder: Path) -> dict[str, Any]:
             for r in records
         )
     return found
+
+
+def study(folder: Path) -> list[Any]:
+    """Return the settings and scores of a study's trials, and the file of the best ones."""
+    trials = ended(open_study(folder, higher_is_better=False, epochs=3))
+    tried = [(one.params, one.value, one.intermediate_values) for one in trials]
+    return [tried, (folder / BEST).read_text()]
 
 
 def as_list(value: Any) -> Any:

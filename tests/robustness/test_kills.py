@@ -19,6 +19,7 @@ PROGRAM = Path(__file__).with_name("kill_commands.py")
         ("reproduce", 0, 15, 2),
         ("search", 0, 15, 3),
         ("search", 0, 15, 4),
+        ("tune", 2, 12, 9),
         *(("reproduce --jobs 2", 0, 5, seed) for seed in range(5, 9)),
     ],
 )

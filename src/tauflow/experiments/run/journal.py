@@ -5,39 +5,34 @@ its numbers overflowed, which is what its settings lead to. One that was stopped
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tauflow.errors import NonFiniteError
-from tauflow.training.run import mixed
 
 JOURNAL = "study.log"
 STARTUP = 5
 """Trials before a median is trusted to end others early."""
+DRAW = "draw"
 _NOT_FINITE, _ERROR, _REPEATS = "not finite", "error", "repeats"
-"""What trials are marked with: why they failed, and the number of the stopped one they repeat."""
+"""What trials are marked with: which of the study's draws their settings are, see
+:func:`next_draw`, why they failed, and the number of the stopped one they repeat."""
 
 
 def open_study(
     folder: Path | None,
     *,
-    sampler: Callable[[int], Any],
     higher_is_better: bool,
     epochs: int,
-    seed: int,
-    worker: int = 0,
 ) -> Any:
     """Return the study in a folder, a new one if there is none yet.
 
     Args:
         folder: where its journal is; without one, the study is kept nowhere.
-        sampler: makes what draws the settings, of a seed.
         higher_is_better: whether a good score is a large one.
         epochs: of a trial.
-        seed: of the settings that it draws.
-        worker: number of the process, of those that share the study.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -54,16 +49,13 @@ def open_study(
         # without an end.
         file = str((folder / JOURNAL).absolute())
         storage = JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file)))
-    study = optuna.create_study(
+    return optuna.create_study(
         storage=storage,
         study_name="study",
         load_if_exists=storage is not None,
         direction="maximize" if higher_is_better else "minimize",
         pruner=optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=epochs // 5),
     )
-    # A study that goes on draws other settings than it did when it began.
-    study.sampler = sampler(mixed(seed, len(study.trials), worker))
-    return study
 
 
 def put_right(folder: Path) -> None:
@@ -80,8 +72,11 @@ def put_right(folder: Path) -> None:
             journal.truncate(whole)
 
 
-def try_again(study: Any) -> None:
-    """Let the settings of trials that were stopped be the next ones; for who holds the lock."""
+def try_again(study: Any, names: Set[str]) -> None:
+    """Let the settings of trials that were stopped be the next ones; for who holds the lock.
+
+    Those of a trial that was stopped before it had all of them, by these names, are drawn again.
+    """
     from optuna.trial import TrialState
 
     trials = [(one, one.state) for one in study.get_trials(deepcopy=False)]
@@ -91,8 +86,24 @@ def try_again(study: Any) -> None:
             study.tell(trial.number, state=TrialState.FAIL)
         elif state is not TrialState.FAIL:
             continue
-        if trial.params and not explained(trial) and trial.number not in repeated:
-            study.enqueue_trial(trial.params, user_attrs={_REPEATS: trial.number})
+        settings = trial.system_attrs.get("fixed_params", trial.params)
+        if settings.keys() == names and not explained(trial) and trial.number not in repeated:
+            marks = {_REPEATS: trial.number, DRAW: trial.user_attrs.get(DRAW, trial.number)}
+            study.enqueue_trial(settings, user_attrs=marks)
+
+
+def next_draw(study: Any) -> int:
+    """Return the number of the draw that gives the next trial its settings.
+
+    It is the first whose trial neither came to an end nor is under way: the settings of a study
+    depend on its seed and the trials that ended, and not on those that were stopped in between.
+    """
+    drawn = {
+        one.user_attrs.get(DRAW, one.number)  # the studies of older versions have no such mark
+        for one in study.get_trials(deepcopy=False)
+        if explained(one) or not one.state.is_finished()
+    }
+    return next(number for number in range(len(drawn) + 1) if number not in drawn)
 
 
 def ended(study: Any) -> list[Any]:

@@ -19,11 +19,22 @@ from tauflow.models.specified import ModelSpec
 from tauflow.training.callbacks import Callback, Training
 from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
+from tauflow.training.run import mixed
 
 from .best_file import write_best
 from .cluster import crew_of, words
 from .job import execute
-from .journal import STARTUP, ended, error_of, failure_told, open_study, put_right, try_again
+from .journal import (
+    DRAW,
+    STARTUP,
+    ended,
+    error_of,
+    failure_told,
+    next_draw,
+    open_study,
+    put_right,
+    try_again,
+)
 from .task import RECIPE, CsvFile, Source, read_source
 from .trial_space import Space, applied, check_space, space_of, suggest
 from .workers import end_with_parent, starting_processes
@@ -80,18 +91,21 @@ class _Search:
     def read(self, spec: ModelSpec | None = None) -> Source:
         return read_source(self.source, spec or self.spec, self.data_dir)
 
-    def study(self, metric: str, worker: int = 0, *, kept: bool = True) -> Any:
+    def study(self, metric: str, *, kept: bool = True) -> Any:
         """Return the study in the search's folder, or a new one that is not kept."""
-        from .untried import sampler_of
-
         return open_study(
             self.directory if kept else None,
-            sampler=partial(sampler_of, self.space),
             higher_is_better=METRICS[metric].higher_is_better,
             epochs=self.recipe.epochs,
-            seed=self.seed,
-            worker=worker,
         )
+
+    def next_draw(self, study: Any, worker: int = 0) -> int:
+        """Return the number of the draw of a study's next trial, whose sampler is then ready."""
+        from .untried import sampler_of
+
+        draw = next_draw(study)
+        study.sampler = sampler_of(self.space, mixed(self.seed, draw, worker))
+        return draw
 
     def for_other_workers(self) -> "_Search":
         """Return the same with whole paths: workers may be in other folders, and machines."""
@@ -140,8 +154,9 @@ def tune(
         recipe: of every trial, but for what is tried.
         fixed: dotted names of what is not tried, but as the recipe has it: ``"recipe.lr"``.
         vary: lists of values to try, by dotted name, beside or instead of the model's own.
-        seed: of settings, weights, shuffling and dropout. Several workers share a study as their
-            pace has it, which no seed decides.
+        seed: of settings, weights, shuffling and dropout. With one worker, a study that was
+            stopped goes on with the settings that it would have tried. Several workers share a
+            study as their pace has it, which no seed decides.
         jobs: processes, one thread each if there are several.
         cluster: try on the workers of a Dask cluster: the address of its scheduler, or ``"local"``
             for ``jobs`` workers on this machine. The study stays here; a trial knows of those that
@@ -184,7 +199,7 @@ def tune(
     with locked(directory, advice=_ADVICE):
         put_right(directory)
         study = search.study(job.metric)
-        try_again(study)
+        try_again(study, search.space.keys())
         left = to_come(study, trials, space, say)
         if left > 0 and cluster is not None:
             _on_workers(search, study, left, cluster, jobs, say)
@@ -219,16 +234,21 @@ def _work(
 
         torch.set_num_threads(1)
     found = found or search.read()
-    study = search.study(found.data.card.metric, worker)
-    _optimise(search, found, study, trials, say)
+    study = search.study(found.data.card.metric)
+    for _ in range(trials):
+        draw = search.next_draw(study, worker)
+        trial = _try(search, found, study, draw)
+        if say is not None:
+            say(_line(trial))
 
 
-def _optimise(
-    search: _Search, found: Source, study: Any, trials: int, say: Callable[[str], None] | None
-) -> None:
-    objective = partial(_objective, search, found)
-    tell = [] if say is None else [lambda _, trial: say(_line(trial))]
-    study.optimize(objective, n_trials=trials, catch=(NonFiniteError,), callbacks=tell)
+def _try(search: _Search, found: Source, study: Any, draw: int) -> Any:
+    """Run a trial of a study, and return it as it ended."""
+    objective = partial(_objective, search, found, draw)
+    ended: list[Any] = []
+    keep = [lambda _, trial: ended.append(trial)]
+    study.optimize(objective, n_trials=1, catch=(NonFiniteError,), callbacks=keep)
+    return ended[0]
 
 
 def _line(trial: Any) -> str:
@@ -248,9 +268,11 @@ def _on_workers(
     there = search.for_other_workers()
 
     def drawn() -> Any:
+        draw = search.next_draw(study)
         trial = study.ask()
         settings = suggest(trial, search.space)
-        return trial, partial(_trial_there, there, settings, ended(study))
+        marked = _marked(trial, draw)
+        return trial, partial(_trial_there, there, marked, settings, ended(study))
 
     with crew_of(cluster, jobs) as crew:
         for trial, found in crew.run(drawn() for _ in range(trials)):
@@ -267,14 +289,16 @@ def _on_workers(
             say(_line(study.get_trials(deepcopy=False)[trial.number]))
 
 
-def _trial_there(search: _Search, settings: Mapping[str, Any], others: Sequence[Any]) -> Any:
+def _trial_there(
+    search: _Search, draw: int, settings: Mapping[str, Any], others: Sequence[Any]
+) -> Any:
     """Run a trial on a worker, beside those that have ended; return it as it ended."""
     found = search.read()
     study = search.study(found.data.card.metric, kept=False)
     study.add_trials(others)
     study.enqueue_trial(settings)
     try:
-        _optimise(search, found, study, 1, None)
+        return _try(search, found, study, draw)
     except Exception:
         if not error_of(study.trials[-1]):  # which the trial takes home
             raise
@@ -307,8 +331,16 @@ class _Pruning(Callback):
             raise optuna.TrialPruned
 
 
-def _objective(search: _Search, found: Source, trial: Any) -> float:
+def _marked(trial: Any, draw: int) -> int:
+    """Return which draw the settings of a trial are, of one that repeats another the same."""
+    if DRAW not in trial.user_attrs:
+        trial.set_user_attr(DRAW, draw)
+    return int(trial.user_attrs[DRAW])
+
+
+def _objective(search: _Search, found: Source, draw: int, trial: Any) -> float:
     """Train with the settings of a trial; return the validation score."""
+    _marked(trial, draw)
     with failure_told(trial):
         spec, recipe = applied(suggest(trial, search.space), search.spec, search.recipe)
         record, _ = execute(
