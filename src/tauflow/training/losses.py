@@ -1,8 +1,8 @@
 """Losses by name: means over the valid entries of a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -56,12 +56,15 @@ def binary_cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")
 
 
-def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Score:
+def weighted(
+    loss: Score, weights: Sequence[float] | Callable[[int], Sequence[float]], by: str = "weights"
+) -> Score:
     """Return a loss in which every entry counts what its class weighs.
 
     Args:
         loss: of targets that are classes, or 0 and 1 for a single logit.
-        weights: one for each class, beginning with class 0.
+        weights: one for each class, beginning with class 0; or what maps the number of classes to
+            them.
         by: what the sum over a batch is divided by: ``"weights"``, the sum of its weights, or
             ``"entries"``, their number.
 
@@ -74,11 +77,14 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
             f"class weights are for losses of classes, and {loss.name} is none. Leave them out."
         )
 
+    weights_of = cache(weights) if callable(weights) else lambda classes: weights
+
     def weight(prediction: Tensor, y: Tensor) -> Tensor:
         classes = max(2, prediction.shape[-1])
-        if classes != len(weights):
+        each = weights_of(classes)
+        if classes != len(each):
             raise ArgumentError(
-                f"{loss.name}: there are {len(weights)} class weights for {classes} classes. Give "
+                f"{loss.name}: there are {len(each)} class weights for {classes} classes. Give "
                 "one for each."
             )
         classes_of = y.flatten().long()
@@ -88,7 +94,7 @@ def weighted(loss: Score, weights: Sequence[float], by: str = "weights") -> Scor
                 "are fractions. Round them, or leave the weights out."
             )
         dtype = single_at_least(prediction.dtype)  # in half precision, 257 would count as 256
-        return prediction.new_tensor(weights, dtype=dtype)[classes_of]
+        return prediction.new_tensor(each, dtype=dtype)[classes_of]
 
     def compare(prediction: Tensor, y: Tensor) -> Tensor:
         return loss.entries(prediction, y).flatten() * weight(prediction, y)

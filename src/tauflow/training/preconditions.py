@@ -1,6 +1,7 @@
 """What is checked before training begins: a model, data, a loss, a metric and a recipe that fit."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +11,7 @@ from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError, DtypeError
 
 from .asked import CALLABLE, AnyScore, score_asked
+from .class_balance import balanced_weights
 from .losses import LOSSES, weighted
 from .metrics import METRICS
 from .optimization import l2_penalty
@@ -108,7 +110,12 @@ class Measures:
         criterion = METRICS[recipe.select_by] if recipe.select_by else reported
         names = {"loss": _told(found), "metric": _told(reported)}
         if recipe.class_weights is not None:
-            found = weighted(found, recipe.class_weights, recipe.class_weight_mean or "weights")
+            weights = (
+                partial(balanced_weights, train)
+                if isinstance(recipe.class_weights, str)
+                else recipe.class_weights
+            )
+            found = weighted(found, weights, recipe.class_weight_mean or "weights")
         return cls(found, reported, criterion, names)
 
 

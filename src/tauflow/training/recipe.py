@@ -12,6 +12,7 @@ from tauflow.errors import ArgumentError, OptionError, SpecificationError, Taufl
 from tauflow.recorded import python_number
 from tauflow.registry import nearest
 
+from .class_balance import BALANCED
 from .torch_names import (
     OPTIMIZERS,
     SCHEDULERS,
@@ -81,8 +82,9 @@ class Recipe:
         batch_size: sequences per step.
         drop_last: leave out the last batch of an epoch if it is smaller.
         shuffle: draw a new order of the training sequences in every epoch.
-        class_weights: what an error on each class counts, beginning with class 0; for losses of
-            classes.
+        class_weights: what an error on each class counts, beginning with class 0; or
+            ``"balanced"``, as much as makes up for the numbers of their targets in the training
+            split, as scikit-learn has it. For losses of classes.
         class_weight_mean: what the weighted loss of a batch is divided by: ``"weights"``, their
             sum, as in PyTorch, the default; or ``"entries"``, their number.
         curriculum: numbers of steps, increasing: the first stage trains on so many first steps of
@@ -135,7 +137,7 @@ class Recipe:
     batch_size: int = 64
     drop_last: bool = False
     shuffle: bool = True
-    class_weights: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | str | None = None
     class_weight_mean: str | None = None
     curriculum: tuple[int, ...] | None = None
     curriculum_epochs: int | None = None
@@ -212,10 +214,13 @@ class Recipe:
         if self.curriculum is not None:
             self._check_curriculum(self.curriculum)
 
-    def _check_class_weights(self, weights: tuple[float, ...]) -> None:
+    def _check_class_weights(self, weights: tuple[float, ...] | str) -> None:
+        if weights == BALANCED:
+            return
         if not isinstance(weights, tuple) or len(weights) < 2:
             raise ArgumentError(
-                f"class_weights must be a tuple of one number per class, got {weights!r}."
+                f"class_weights must be {BALANCED!r} or a tuple of one number per class, got "
+                f"{weights!r}."
             )
         for weight in weights:
             _number("class_weights", weight, above=0.0)

@@ -1,11 +1,15 @@
+import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from tiny_training_task import tiny_model
 from torch.nn import functional as F
 
+from tauflow import GRU, SequenceModel
 from tauflow.batch import SequenceBatch
 from tauflow.errors import ArgumentError, DataError
 from tauflow.training import LOSSES, Recipe, train
+from tauflow.training.class_balance import balanced_weights
 from tauflow.training.losses import weighted
 
 WEIGHTS = (1.0, 4.0, 0.5)
@@ -95,3 +99,45 @@ def test_probabilities_have_no_class_and_no_weight():
     batch = SequenceBatch(torch.zeros(3, 2, 1), torch.tensor([0.0, 1.0, 0.9]))
     with pytest.raises(DataError, match="some of these are fractions"):
         weighted(LOSSES["bce"], (1.0, 3.0))(logit, batch)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("per_step", [False, True])
+def test_balanced_weights_are_those_of_scikit_learn(per_step, single):
+    generator = torch.Generator().manual_seed(3)
+    y = (torch.rand((40, 5) if per_step else (40,), generator=generator) < 0.2).long()
+    mask = torch.rand(40, 5, generator=generator) < 0.7
+    counting = y[mask] if per_step else y
+    data = SequenceBatch(torch.zeros(40, 5, 1), y.float() if single else y, mask=mask)
+    expected = compute_class_weight("balanced", classes=np.arange(2), y=counting.numpy())
+    assert balanced_weights(data, 2) == pytest.approx(expected)
+    assert balanced_weights(data, 4) == pytest.approx([*expected, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("loss", "outputs"), [("cross_entropy", 2), ("bce", 1)])
+def test_a_recipe_balances_classes_by_the_training_split(loss, outputs):
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(30, 5, 2, generator=generator)
+    y = (torch.rand(30, 5, generator=generator) < 0.2).long()
+    data = SequenceBatch(x, y if outputs == 2 else y.float())
+
+    def trained(weights):
+        torch.manual_seed(0)
+        recipe = Recipe(epochs=2, class_weights=weights, select="last")
+        return train(
+            SequenceModel(GRU(2, 3), outputs), train=data, loss=loss, recipe=recipe
+        ).history
+
+    weights = tuple(compute_class_weight("balanced", classes=np.arange(2), y=y.flatten().numpy()))
+    found, expected, plain = (
+        [row["train_loss"] for row in trained(one)] for one in ("balanced", weights, None)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert found != pytest.approx(plain, rel=1e-3)
+
+
+def test_weights_are_a_tuple_or_balanced():
+    assert Recipe.from_dict(Recipe(class_weights="balanced").to_dict()).class_weights == "balanced"
+    for wrong in ("balance", (1.0,), 2.0):
+        with pytest.raises(ArgumentError, match="must be 'balanced' or a tuple of one number per"):
+            Recipe(class_weights=wrong)
