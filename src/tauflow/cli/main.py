@@ -21,6 +21,7 @@ from .recipe import (
     Config,
     Device,
     Log,
+    Metrics,
     Results,
     Rows,
     RowSettings,
@@ -136,6 +137,7 @@ def run(
     ] = False,
     runs: Runs = Path("runs"),
     device: Device = None,
+    metric: Metrics = None,
     settings: Settings = None,
     log: Log = None,
     config: Config = None,
@@ -151,7 +153,7 @@ def run(
     from tauflow.experiments.run.task import RECIPE, check_models, run_task
     from tauflow.training.ranks import process_group
 
-    from .options import key_values, names_in
+    from .options import all_names_in, key_values, names_in
     from .output import print_comparison, print_run, say
     from .own_table import one_source
 
@@ -170,6 +172,7 @@ def run(
             resume=resume,
             runs_dir=runs,
             device=device,
+            metrics=all_names_in(metric),
             log=log or (),
             say=say if ranks.writes else say_nothing,
         )

@@ -51,6 +51,11 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def all_names_in(texts: list[str] | None) -> list[str]:
+    """Return the names that stand between the commas of an option that may be repeated."""
+    return [name for text in texts or [] for name in names_in(text)]
+
+
 def rows_in(text: str | None) -> list[str] | None:
     """Return the rows that stand between the commas of ``--models``; all of a table are None.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from tauflow.experiments.report import table
+from tauflow.experiments.report import scores, table
 from tauflow.experiments.report.own_table import predict_command
 from tauflow.experiments.report.page import RUN_HEADERS, run_cells
 from tauflow.experiments.run.reproduce import Grid
@@ -72,7 +72,10 @@ def print_grid(grid: Grid) -> None:
 
 def print_run(run: TaskRun) -> None:
     """Print a run beside the trivial predictions."""
-    print_record(run.record, run.baselines)
+    if run.scores is None:
+        print_record(run.record, run.baselines)
+    else:
+        _print_scores([run])
     for remark in run.remarks:
         say(remark)
     say(f"Run:    {run.directory}")
@@ -84,18 +87,42 @@ def print_run(run: TaskRun) -> None:
 def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
     """Print runs of several models on the same data, and the trivial predictions, in one table."""
     first = runs[0]
-    print_table(
-        RUN_HEADERS,
-        [
-            *(run_cells(run.record, ())[0] for run in runs),
-            *run_cells(first.record, first.baselines)[1:],
-        ],
-        title=f"{first.record.experiment}: {table.unit(first.record.metric)}",
-        numbers=range(1, 4),
-    )
+    if first.scores is not None:
+        _print_scores(runs)
+    else:
+        print_table(
+            RUN_HEADERS,
+            [
+                *(run_cells(run.record, ())[0] for run in runs),
+                *run_cells(first.record, first.baselines)[1:],
+            ],
+            title=f"{first.record.experiment}: {table.unit(first.record.metric)}",
+            numbers=range(1, 4),
+        )
     for run in runs:
         say(f"Run:    {run.directory}")
     say(f"Report: {report.resolve()}")
+
+
+def _print_scores(runs: Sequence[TaskRun]) -> None:
+    """Print the scores of runs on a table, and of baselines, each above its intervals."""
+    found = [run.scores for run in runs if run.scores is not None]
+    first = found[0]
+    named = [*(one.network for one in found), *first.baselines]
+    print_table(
+        scores.headers(first),
+        [
+            row
+            for one in named
+            for row in (scores.values(one, first), scores.intervals(one, first))
+            if row
+        ],
+        title=f"{runs[0].record.experiment}: test scores",
+        caption=scores.caption(first, [run.record for run in runs]),
+        numbers=range(1, 1 + len(first.metrics)),
+    )
+    for text in (*first.notes, *(text for one in found for text in scores.verdict(one))):
+        say(text)
 
 
 def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ()) -> None:

@@ -24,7 +24,7 @@ from tauflow.data.table.times import UNITS
 from tauflow.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from tauflow.experiments.run.task import CsvFile
+    from tauflow.experiments.run.source import CsvFile
 
 _PANEL = "A table of your own"
 _CHOICES = {
@@ -155,7 +155,7 @@ def one_source(task: str | None, csv: Path | None, said: dict[str, Any]) -> "str
     """
     from tauflow.data import DATASETS
     from tauflow.data.table.files import is_table_file
-    from tauflow.experiments.run.task import CsvFile
+    from tauflow.experiments.run.source import CsvFile
 
     if (task is None) == (csv is None):
         got = "neither" if task is None else f"both {task!r} and --csv {csv}"

@@ -50,7 +50,9 @@ def _take_values(ctx: typer.Context, path: Path | None) -> Path | None:
                     f"{', '.join(f'[{one}]' for one in _TABLES)}."
                 )
     own = {f"table_{name}": _as_text(value) for name, value in tables["table"].items()}
-    ctx.default_map = {**values, **own}
+    repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
+    listed = {k: [v] if k in repeated and isinstance(v, str) else v for k, v in values.items()}
+    ctx.default_map = {**listed, **own}
     return path
 
 
@@ -98,6 +100,14 @@ Config = Annotated[
 ]
 Device = Annotated[
     str | None, typer.Option(help="Where to train, such as cuda; by default the CPU.")
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        help="auroc, average_precision, brier, f1, rmse, r2, ...; several with commas, or "
+        "repeated. The first one selects the epoch.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .own_table import takes_table
-from .recipe import Cluster, Config, Device, config_table, from_file, recipe_changes
+from .recipe import Cluster, Config, Device, Metrics, config_table, from_file, recipe_changes
 
 
 @takes_table
@@ -36,6 +36,7 @@ def tune(
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of studies and runs.")] = Path("runs"),
     device: Device = None,
+    metric: Metrics = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,7 +56,7 @@ def tune(
     from tauflow.experiments.run.tune import BEST
     from tauflow.experiments.run.tune import tune as search
 
-    from .options import key_values
+    from .options import all_names_in, key_values
     from .output import print_table, say
     from .own_table import one_source
 
@@ -80,6 +81,7 @@ def tune(
         jobs=jobs,
         cluster=cluster,
         device=device,
+        metrics=all_names_in(metric),
         runs_dir=Path(os.path.expanduser(runs)),
         say=say,
     )

@@ -94,7 +94,7 @@ def _table_facts(info: TableInfo) -> dict[str, Any]:
     options = info.options
     if isinstance(options.split, Mapping):
         options = replace(options, split=SPLIT)
-    known = replace(info, ids={})
+    known = replace(info, ids={}, groups={})
     facts = {field.name: getattr(known, field.name) for field in fields(known)}
     return {
         name: value.tolist() if isinstance(value, Tensor) else value

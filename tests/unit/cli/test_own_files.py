@@ -36,8 +36,8 @@ def visits(tmp_path, call):
 
 
 def scores(output):
-    """Return {model or baseline: its test score} of a printed table."""
-    rows = re.findall(r"^│ (.+?) +│ .+? │ +([\d.]+) │", output, re.MULTILINE)
+    """Return {model or baseline: its first test score} of a printed table."""
+    rows = re.findall(r"^│ (\S.*?) +│ +([\d.]+) │", output, re.MULTILINE)
     return {name: float(score) for name, score in rows}
 
 
@@ -58,12 +58,13 @@ def test_a_value_is_learned_and_shown_in_its_own_unit(call, visits):
     found = scores(output)
     assert found["gru"] < 0.3 * found["training mean"]
     scale = float(re.search(r"an error of 1 is ([\d.]+) of 'level'", output)[1])
-    error = float(re.search(r"test error in units of 'level': (\d+\.\d+)", output)[1])
-    assert error == pytest.approx(scale * found["gru"] ** 0.5, rel=0.01)
+    assert "RMSE, level" in output
+    scaled = float(re.search(r"MSE of scaled targets of [\d.]+ \(test ([\d.]+)\)", output)[1])
+    assert found["gru"] == pytest.approx(scale * scaled**0.5, rel=0.01)
     report = re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
     page = (visits.parent / report).read_text(encoding="utf-8")
     assert "Task: regression" in page
-    assert "in units of" in page
+    assert "test RMSE, level (95 %: " in page
 
 
 def test_the_next_row_is_predicted(call, visits):
@@ -155,10 +156,23 @@ def test_packed_files_are_tables_too(call, visits, packed):
     assert "runs/visits/gru" in found[0].replace("\n", "")
 
 
+def test_metrics_and_balanced_classes_come_from_the_command_line_or_a_file(call, visits):
+    words = ["--target", "died", "--features", "a,b", "--epochs", 1, "--model", "gru"]
+    words += ["--hidden-size", 2, "--set", "recipe.class_weights=balanced"]
+    given = ["--metric", "auroc,brier", "--metric", "f1"]
+    output = call("run", *SAID, *words, *given).output
+    assert re.search(r"model +┃ +AUROC ┃ +Brier score ┃ +F1 score ┃", output)
+    assert re.search(r"Class weights: [\d.]+ for 'no', [\d.]+ for 'yes'\.", output)
+    settings = visits.with_name("my.toml")
+    for text in ('"auroc,brier,f1"', '["auroc", "brier", "f1"]'):
+        settings.write_text(f"metric = {text}\n", encoding="utf-8")
+        assert scores(call("run", *SAID, *words, "--config", settings).output) == scores(output)
+
+
 def test_several_models_are_compared_in_one_table_and_report(call, visits):
     words = ["--target", "died", "--features", "a,b", "--epochs", 2, "--hidden-size", 4]
     output = call("run", *SAID, *words, "--model", "gru,gru-d").output
-    assert set(scores(output)) == {"gru", "gru-d", "most frequent class"}
+    assert set(scores(output)) == {"gru", "gru-d", "most frequent class", "gradient boosting"}
     assert output.count("Run:    ") == 2
     report = visits.parent / re.search(r"^Report: (.*)$", output, re.MULTILINE)[1]
     assert report.name == "comparison.html"

@@ -37,6 +37,7 @@ class TableInfo:
         variables: of a long table.
         kind: of classes, what they are in the table (``outputs`` has their names): ``"texts"``,
             ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
+        groups: of each id of the test part, its group, where groups were given.
         named: whether the user named the features, so that what else is in a table is not read.
     """
 
@@ -58,6 +59,7 @@ class TableInfo:
     variables: tuple[str, ...] = field(default=(), kw_only=True)
     kind: str = field(default=TEXTS, kw_only=True)
     named: bool = field(default=False, kw_only=True)
+    groups: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

@@ -1,7 +1,7 @@
 """The three parts of a table: of whole ids, of groups of ids, or of the rows of each id."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Split:
         trained: those for training with all their rows.
         how: the parts were made.
         notes: what a reader must know.
+        groups: the group of every id, if parts were drawn by group.
     """
 
     target: Target
@@ -42,6 +43,7 @@ class Split:
     trained: Sequences
     how: str
     notes: tuple[str, ...]
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 def split_of(target: Target, options: TableOptions, groups: Mapping[str, str] | None) -> Split:
@@ -177,7 +179,7 @@ def _by_id(target: Target, options: TableOptions, groups: Mapping[str, str] | No
     how = f"{by}, {_told(fractions)}, seed {seed}"
     alike = target.whole is target.sequences
     trained = parts["train"] if alike else target.whole.kept(keep["train"])
-    return Split(target, parts, trained, how, (note,))
+    return Split(target, parts, trained, how, (note,), groups or {})
 
 
 def _rarest(classes: Indices, codes: Indices) -> Indices:

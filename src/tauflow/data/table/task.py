@@ -93,6 +93,7 @@ def build(sheet: Sheet, options: TableOptions, *, name: str, source: str) -> Tas
         variables=variables,
         kind=target.kind,
         named=options.features is not None,
+        groups={name: split.groups[name] for name in parts["test"].ids if name in split.groups},
     )
     season = season_of(options, times, split.trained)
     gaps = [] if times is None else _notes_on_gaps(target.sequences, info)

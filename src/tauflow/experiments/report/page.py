@@ -19,7 +19,7 @@ from tauflow.plain_text import markdown_table
 from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
-from . import table
+from . import scores, table
 from .answered import answered
 from .class_pictures import class_pictures
 from .document import Pairs, environment_of, measured_with, render, write
@@ -39,11 +39,13 @@ class PageRow:
         cells: its texts.
         note: small print under the first cell.
         kind: ``"ours"``, ``"absent"`` or nothing: how it is set off.
+        small: small print under each cell, if there is any.
     """
 
     cells: Sequence[str]
     note: str = ""
     kind: str = ""
+    small: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,9 @@ def write_run_report(run: TaskRun) -> Path:
     record, card = run.record, run.data.card
     panel = Curves("", [record], *_best(run.baselines, record.metric))
     samples = sample(run.model, run.data)
+    curves = run_curves(panel, record.metric)
+    if run.scores is not None and run.scores.unit is not None:
+        curves = replace(curves, caption=f"{curves.caption} Errors are of scaled targets.")
     page = run_page(
         record,
         title=f"{entry_of(record.row).title} on {card.title}",
@@ -204,13 +209,13 @@ def write_run_report(run: TaskRun) -> Path:
         baselines=run.baselines,
         pictures=[
             *([predictions(samples, card)] if samples else []),
-            run_curves(panel, record.metric),
+            curves,
         ],
         notes=(*run.remarks, *(card.notes if run.data.table is not None else ())),
     )
     page = replace(page, tiles=[*page.tiles, *_memory(run)])
     if run.data.table is not None:
-        page = _with_table(page, run, run.data.table)
+        page = _with_scores(_with_table(page, run, run.data.table), [run])
     return write_page(page, run.report)
 
 
@@ -225,6 +230,30 @@ def _with_table(page: Page, run: TaskRun, info: TableInfo) -> Page:
         listings=[*errors(found, run.data), *worst_ids(found, run.data)],
         command=predict_command(run),
         needed=needed(run.data),
+    )
+
+
+def _with_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
+    """Return a page with the scores of runs on a table, and of baselines, in their place."""
+    found = [run.scores for run in runs if run.scores is not None]
+    if not found:
+        return page
+    first = found[0]
+    networks = [(one.network, "ours") for one in found]
+    others = [(one, "") for one in first.baselines]
+    verdicts = [text for one in found for text in scores.verdict(one)]
+    return replace(
+        page,
+        headers=scores.headers(first),
+        rows=[
+            PageRow(scores.values(one, first), kind=kind, small=scores.intervals(one, first))
+            for one, kind in [*networks, *others]
+        ],
+        numbers=range(1, 1 + len(first.metrics)),
+        caption=" ".join(
+            [*verdicts, scores.caption(first, [run.record for run in runs]), *first.notes]
+        ),
+        tiles=[*scores.tiles(first), *page.tiles[1:]] if len(runs) == 1 else page.tiles,
     )
 
 
@@ -253,7 +282,7 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
         ],
         notes=card.notes if first.data.table is not None else (),
     )
-    return write_page(page, first.directory.parent / "comparison.html")
+    return write_page(_with_scores(page, runs), first.directory.parent / "comparison.html")
 
 
 def _best(baselines: Sequence[tuple[str, float]], metric: str) -> tuple[float | None, str]:

@@ -14,7 +14,9 @@ from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import READY, Published, Row
 from tauflow.models.registry import WHOLE_MODELS, entry_of
 
-FRACTIONS = frozenset({"accuracy", "binary_accuracy"})
+FRACTIONS = frozenset(
+    {"accuracy", "binary_accuracy", "balanced_accuracy", "binary_balanced_accuracy"}
+)
 """Metrics that are shown in per cent."""
 
 _NONE = "–"

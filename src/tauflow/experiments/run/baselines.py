@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.options import MEASURED
+from tauflow.training.class_balance import class_counts
 from tauflow.training.metrics import evaluate
 from tauflow.training.score import Score
 
@@ -30,23 +31,39 @@ def baselines(data: TaskData, metric: str) -> list[tuple[str, float]]:
     Returns:
         Names and scores; empty if none makes sense.
     """
-    card = data.card
 
     def score(model: nn.Module) -> float:
         return evaluate(model, data.test, metric=metric)
 
-    if card.task == "regress":
-        mean = _mean_target(data.train, per_step=card.per_step)
-        found = [("training mean", score(_Constant(mean, card)))]
-        if card.forecast:
-            found.insert(0, ("persistence", score(as_before(data))))
-        lacking = share_without_season(data)
-        if lacking < 1:
-            naive = as_before(data, card.season)
-            found.insert(1, (f"seasonal naive{_told(lacking)}", score(naive)))
-        return found
+    if data.card.task == "regress":
+        return [(name, score(model)) for name, model in _models_of_values(data)]
     same = _same_class(data, metric)
-    return [] if same is None else [(same[0], score(_Constant(same[1], card)))]
+    return [] if same is None else [(same[0], score(_Constant(same[1], data.card)))]
+
+
+def trivial_models(data: TaskData) -> list[tuple[str, nn.Module]]:
+    """Return trivial predictions of a table, which any metric can score, as models with names.
+
+    Those of values are as :func:`baselines` has them; of classes there is ``most frequent class``,
+    whose probabilities are the shares of the classes in the training part.
+    """
+    if data.card.task == "regress":
+        return _models_of_values(data)
+    counts = class_counts(data.train, data.card.target_size).float()
+    logits = (counts / counts.sum()).clamp(min=1e-12).log()
+    return [("most frequent class", _Constant(logits, data.card))]
+
+
+def _models_of_values(data: TaskData) -> list[tuple[str, nn.Module]]:
+    card = data.card
+    mean = _mean_target(data.train, per_step=card.per_step)
+    found: list[tuple[str, nn.Module]] = [("training mean", _Constant(mean, card))]
+    if card.forecast:
+        found.insert(0, ("persistence", as_before(data)))
+    lacking = share_without_season(data)
+    if lacking < 1:
+        found.insert(1, (f"seasonal naive{_told(lacking)}", as_before(data, card.season)))
+    return found
 
 
 def as_before(data: TaskData, season: int = 1) -> "AsBefore":
@@ -86,7 +103,7 @@ def _same_class(data: TaskData, metric: str) -> tuple[str, Tensor] | None:
         return "most frequent class", torch.where(mean > 0.5, 1.0, -1.0)
     if card.task == "classify" and metric == "accuracy":
         common = torch.zeros(card.target_size)
-        common[_most_frequent(data.train, card.target_size)] = 1.0
+        common[int(class_counts(data.train, card.target_size).argmax())] = 1.0
         return "most frequent class", common
     return None
 
@@ -241,16 +258,6 @@ def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
         count = count + weight.sum(axes)
     mean = total / count.clamp(min=1)
     return mean.to(batch.y.dtype) if batch.y.is_floating_point() else mean
-
-
-def _most_frequent(batch: SequenceBatch, classes: int) -> int:
-    """Return the class that most targets that count have."""
-    counts = torch.zeros(classes, dtype=torch.int64)
-    for _, piece in batch.pieces():
-        valid = _valid(piece)
-        y = piece.y if valid is None or piece.y.ndim == 1 else piece.y[valid]
-        counts += torch.bincount(y.flatten().long(), minlength=classes)
-    return int(counts.argmax())
 
 
 def _valid(batch: SequenceBatch) -> Tensor | None:

@@ -11,7 +11,8 @@ from tauflow.models.specified import ModelSpec
 from tauflow.tensorfile import write_atomically
 from tauflow.training.recipe import Recipe
 
-from .task import RECIPE, CsvFile, Source
+from .source import CsvFile, Source
+from .task import RECIPE
 
 NULL = "null"
 """The text that stands for None, of which TOML has none; ``--set`` reads it so, too."""
@@ -45,6 +46,8 @@ def write_best(
     else:
         name = source.absolute() if isinstance(source, Path) else source
         top = {"task": str(name), **top}
+    if found.asked:
+        top["metric"] = list(found.asked)
     usual = RECIPE.to_dict()
     changed = {k: v for k, v in recipe.to_dict().items() if v != usual[k]}
     text = toml_of(top, {"recipe": changed, "options": spec.options, "table": table})

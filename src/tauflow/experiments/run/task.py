@@ -1,38 +1,34 @@
 """Train one model on one data set: what ``tauflow run`` does."""
 
-import math
-import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from tauflow.data.card import TaskData
-from tauflow.data.store import sha256_of
-from tauflow.data.stored import FACTS_FILE, open_task
-from tauflow.data.table.options import TableOptions
-from tauflow.data.table.read import load_table, with_mask_inputs
-from tauflow.errors import ArgumentError, CheckpointError, DataError
-from tauflow.experiments.spec.experiment import Part
+from tauflow.errors import CheckpointError
 from tauflow.export.files import PREDICTOR, description_of
 from tauflow.lock import make_folder
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, build_model, spanning
 from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
+from tauflow.training.class_balance import balanced_weights
 from tauflow.training.logs import log_to
 from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
 
 from .baselines import baselines
 from .extend import take_over_shorter
-from .job import Job, execute, load_part, number_in
+from .job import execute, number_in
 from .results import RunRecord
+from .scored import TestScores, score_test
+from .source import CsvFile, read_source, table_of, told_what_misses
 
 REPORT_FILE = "report.html"
 RECIPE = Recipe(lr=5e-3, epochs=20, batch_size=64, clip="norm", clip_norm=1.0)
@@ -49,6 +45,7 @@ class TaskRun:
         directory: where checkpoints, log, record, report and predictor are; no predictor if a file
             cannot hold the model, which ``remarks`` then say.
         remarks: what else to say of the result.
+        scores: on the test part, by all metrics that are shown; of tables.
         data: what was trained on.
         model: the trained model.
     """
@@ -57,6 +54,7 @@ class TaskRun:
     baselines: list[tuple[str, float]]
     directory: Path
     remarks: tuple[str, ...] = ()
+    scores: TestScores | None = None
     data: TaskData = field(kw_only=True, repr=False, compare=False)
     model: nn.Module = field(kw_only=True, repr=False, compare=False)
 
@@ -71,42 +69,6 @@ class TaskRun:
         return Predictor.of(self.model, self.data)
 
 
-@dataclass(frozen=True)
-class CsvFile:
-    """A table in a file of the user's own.
-
-    Args:
-        path: of the file, see :func:`tauflow.data.from_table`.
-        table: which of its columns are what.
-    """
-
-    path: Path
-    table: TableOptions
-
-
-@dataclass(frozen=True)
-class Source:
-    """Loaded data, what tells them from others, and what trivial predictions are made of."""
-
-    data: TaskData
-    part: Part
-    compared: TaskData
-
-    def job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
-        """Return the job of training a model on these data, whose times it is to span."""
-        spec = spanning(spec, lambda: self.data.train)
-        return Job(
-            experiment=self.part.dataset,
-            row=spec.cell,
-            part=self.part,
-            model=spec,
-            recipe=recipe,
-            loss=self.data.card.loss,
-            metric=self.data.card.metric,
-            seed=seed,
-        )
-
-
 def run_task(
     source: str | Path | CsvFile,
     model: str = "cfc",
@@ -119,6 +81,7 @@ def run_task(
     runs_dir: Path = Path("runs"),
     data_dir: Path | None = None,
     dataset_options: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = (),
     progress: bool | None = None,
     device: str | None = None,
     log: Sequence[str] = (),
@@ -147,6 +110,8 @@ def run_task(
         runs_dir: folder under which the run has its directory.
         data_dir: folder of the data files of the catalog.
         dataset_options: of the loader of a data set of the catalog.
+        metrics: names of metrics to report, of which the first one selects the epoch; see
+            :func:`~tauflow.experiments.run.measured.measured_by`.
         progress: whether to draw a bar; by default on a terminal only.
         device: where to train; by default the CPU.
         log: where else the numbers of every epoch go, see :func:`tauflow.training.log_to`.
@@ -154,7 +119,7 @@ def run_task(
         say: called with what was understood of a CSV file, line by line, before training.
 
     Raises:
-        UnknownNameError: no such data set, model or column.
+        UnknownNameError: no such data set, model, column or metric.
         OptionError: the model has no such option.
         ArgumentError: the model cannot be trained on this task.
         DataNotFoundError, DataError, TimeError: see :func:`tauflow.data.read_csv` and
@@ -164,7 +129,7 @@ def run_task(
     """
     entry_of(model)  # refuse an unknown name before data are loaded
     spec = ModelSpec(model, hidden_size, options=dict(options or {}))
-    found = read_source(source, spec, data_dir, dataset_options, say)
+    found = read_source(source, spec, data_dir, dataset_options, metrics, say)
     data, card = found.data, found.data.card
     if data.valid is None:
         recipe = replace(recipe, select="last")
@@ -189,8 +154,13 @@ def run_task(
             device=device,
             callbacks=[*callbacks, *logs],
         )
-    trivial = baselines(found.compared, card.metric)
-    run = TaskRun(record, trivial, directory, _in_own_units(record, data), data=data, model=trained)
+    if data.table is None or not ranks.writes:
+        scores, trivial = None, baselines(found.compared, card.metric)
+    else:
+        scores = score_test(trained, data, found.compared, found.shown, record.row)
+        trivial = [(one.name, one.selected) for one in scores.baselines]
+    weights = _note_on_weights(recipe, data)
+    run = TaskRun(record, trivial, directory, weights, scores, data=data, model=trained)
     lost = _keep(run) if ranks.writes else ()
     return replace(run, remarks=(*run.remarks, *lost))
 
@@ -219,9 +189,9 @@ def check_models(
         return
     specs = [ModelSpec(model, hidden_size, options=dict(options)) for model in models]
     if isinstance(source, CsvFile):
-        table = _table_of(source)  # read once
+        table = table_of(source)  # read once
         for spec in specs:
-            _check_model(spec, _told_what_misses(table, spec))
+            _check_model(spec, told_what_misses(table, spec))
         return
     for spec in specs:
         _check_model(spec, read_source(source, spec).data)
@@ -250,87 +220,6 @@ def _keep(run: TaskRun) -> tuple[str, ...]:
         path.unlink(missing_ok=True)  # of a run that this one went on with
         return (f"There is no predictor, since a file cannot hold the model: {error}",)
     return ()
-
-
-def read_source(
-    source: str | Path | CsvFile,
-    spec: ModelSpec,
-    data_dir: Path | None = None,
-    dataset_options: Mapping[str, Any] | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> Source:
-    """Load the data of a task for a model; see :func:`run_task`."""
-    if isinstance(source, CsvFile):
-        return _of_csv(source, spec, say)
-    if isinstance(source, Path):
-        return _of_folder(source)
-    part = Part("", source, dict(dataset_options or {}))
-    data = load_part(part, data_dir)
-    return Source(data, part, data)
-
-
-def _of_folder(folder: Path) -> Source:
-    data = open_task(folder)
-    # That one file holds the digests of all others.
-    digest = sha256_of(folder / FACTS_FILE)
-    return Source(data, Part("", _file_name(data.card.name), {"sha256": digest}), data)
-
-
-def _of_csv(file: CsvFile, spec: ModelSpec, say: Callable[[str], None]) -> Source:
-    plain = _table_of(file)
-    data = _told_what_misses(plain, spec)
-    for note in data.card.notes:
-        say(note)
-    return Source(data, Part("", _file_name(plain.card.name), _identity(file)), plain)
-
-
-def _table_of(file: CsvFile) -> TaskData:
-    path = file.path
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise DataError(
-            f"{path} is no regular file: it can be read once, and a run is told by the content of "
-            "its data. Write them to a file first."
-        )
-    return load_table(path, file.table)
-
-
-def _told_what_misses(plain: TaskData, spec: ModelSpec) -> TaskData:
-    """Return a table with inputs that say what is missing, for a model that is not told."""
-    _refuse_foresight(spec, plain)
-    return plain if "observed" in entry_of(spec.cell).reads else with_mask_inputs(plain)
-
-
-def _file_name(name: str) -> str:
-    """Return a name without what the name of a folder may not hold."""
-    return re.sub(r"[^\w.-]+", "-", name)
-
-
-def _refuse_foresight(spec: ModelSpec, data: TaskData) -> None:
-    """Refuse models that would look up the next row instead of predicting it.
-
-    Raises:
-        ArgumentError: the task is next-step prediction, and the model reads whole sequences.
-    """
-    ahead = entry_of(spec.cell).looks_ahead(spec.options)
-    if data.card.forecast and data.card.per_step and ahead:
-        told = " with bidirectional=true" if spec.options.get("bidirectional") else ""
-        raise ArgumentError(
-            f"{spec.cell!r}{told} reads a sequence to its "
-            "end before it answers, and would see the row that it is to predict. Choose another "
-            "model, or another task."
-        )
-
-
-def _identity(file: CsvFile) -> dict[str, Any]:
-    """Return what tells these data from others: the file's content, and what was said of it."""
-    said = {
-        field.name: getattr(file.table, field.name)
-        for field in fields(file.table)
-        if getattr(file.table, field.name) != field.default
-    }
-    if file.table.time is not None:  # the unit decides the gaps, also where it goes without saying
-        said["time_unit"] = file.table.time_unit or "none"
-    return {"sha256": sha256_of(file.path), **said}
 
 
 @contextmanager
@@ -383,10 +272,12 @@ def _numbered(base: Path, number: int) -> Path:
     return base if number == 1 else base.with_name(f"{base.name}-{number}")
 
 
-def _in_own_units(record: RunRecord, data: TaskData) -> tuple[str, ...]:
-    """Return the error of a scaled target in the units of its table, if there is one target."""
-    info = data.table
-    if info is None or info.y_scale is None or len(info.outputs) > 1 or record.test is None:
+def _note_on_weights(recipe: Recipe, data: TaskData) -> tuple[str, ...]:
+    """Return what balanced class weights are."""
+    if not isinstance(recipe.class_weights, str) or data.card.task == "regress":
         return ()
-    error = math.sqrt(record.test) * float(info.y_scale)
-    return (f"Root mean squared test error in units of {info.outputs[0]!r}: {error:.4g}.",)
+    classes = max(2, data.card.target_size)
+    names = data.card.targets if data.card.target_size > 1 else ()
+    weights = balanced_weights(data.train, classes)
+    told = zip(names or map(str, range(classes)), weights, strict=True)
+    return (f"Class weights: {', '.join(f'{weight:.4g} for {name!r}' for name, weight in told)}.",)

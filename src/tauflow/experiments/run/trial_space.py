@@ -27,7 +27,7 @@ from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe, check_setting
 from tauflow.training.schedule import Schedule
 
-from .task import Source
+from .source import Source
 
 _COMBINATIONS = 256
 """How many combinations of values are checked at most."""

@@ -35,7 +35,8 @@ from .journal import (
     put_right,
     try_again,
 )
-from .task import RECIPE, CsvFile, Source, read_source
+from .source import CsvFile, Source, read_source
+from .task import RECIPE
 from .trial_space import Space, applied, check_space, space_of, suggest
 from .workers import end_with_parent, starting_processes
 
@@ -87,9 +88,10 @@ class _Search:
     data_dir: Path | None
     device: str | None
     directory: Path
+    metrics: tuple[str, ...] = ()
 
     def read(self, spec: ModelSpec | None = None) -> Source:
-        return read_source(self.source, spec or self.spec, self.data_dir)
+        return read_source(self.source, spec or self.spec, self.data_dir, metrics=self.metrics)
 
     def study(self, metric: str, *, kept: bool = True) -> Any:
         """Return the study in the search's folder, or a new one that is not kept."""
@@ -134,6 +136,7 @@ def tune(
     device: str | None = None,
     runs_dir: Path = Path("runs"),
     data_dir: Path | None = None,
+    metrics: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
     """Try settings of a model on a task, and return those with the best validation score.
@@ -164,6 +167,7 @@ def tune(
         device: where to train; by default the CPU.
         runs_dir: folder under which the study has its directory.
         data_dir: folder of the data files of the catalog.
+        metrics: names of metrics, as of a run; trials are ranked by the first one.
         say: is told a line per trial.
 
     Raises:
@@ -182,7 +186,7 @@ def tune(
     given = {*fixed, *(f"model.{name}" for name in (*size, *(options or {})))}
     space = space_of(model, vary, given)
     spec = ModelSpec(model, size.get("hidden_size", _SIZE), options=dict(options or {}))
-    found = read_source(source, spec, data_dir, say=say)
+    found = read_source(source, spec, data_dir, metrics=metrics, say=say)
     if found.data.valid is None:
         raise ArgumentError(
             f"{found.part.dataset} has no validation data to choose settings by. Choose another "
@@ -192,7 +196,9 @@ def tune(
     names = json.dumps({"job": job.hash, "space": {k: str(v) for k, v in space.items()}})
     digest = hashlib.sha256(names.encode()).hexdigest()[:8]
     directory = job.directory(runs_dir).with_name(f"tune-{spec.cell}-seed{seed}-{digest}")
-    search = _Search(source, spec, recipe, space, seed, data_dir, device, directory)
+    search = _Search(
+        *(source, spec, recipe, space, seed, data_dir, device, directory), metrics=tuple(metrics)
+    )
     check_space(space, spec, recipe, found, search.read)
     from .untried import to_come
 

@@ -1,6 +1,7 @@
 """A file of settings says what was meant, whatever the values are."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,10 +44,17 @@ def test_a_recipe_and_options_are_read_back_with_none(tmp_path):
     recipe = Recipe(optimizer="sgd", epochs=3, optimizer_options={"momentum": 0.9, "foreach": None})
     assert (RECIPE.clip_norm, recipe.clip_norm) == (1.0, None)
     file = tmp_path / "best.toml"
-    write_best(file, "pendulum", None, SPEC, recipe, 5)
+    found = SimpleNamespace(asked=("rmse", "r2"))
+    write_best(file, "pendulum", found, SPEC, recipe, 5)
     assert RECIPE.changed(config_table(file, "recipe")) == recipe
     assert config_table(file, "options") == SPEC.options
-    top = {"task": "pendulum", "model": "cfc", "hidden_size": 7, "seed": 5}
+    top = {
+        "task": "pendulum",
+        "model": "cfc",
+        "hidden_size": 7,
+        "seed": 5,
+        "metric": ["rmse", "r2"],
+    }
     assert {name: read_toml(file)[name] for name in top} == top
 
 

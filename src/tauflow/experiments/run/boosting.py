@@ -1,0 +1,132 @@
+"""Gradient boosting on summary features: what a model without memory reaches on the same data."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.data.summary import summary_features
+from tauflow.extras import require
+
+from .baselines import as_before
+
+NAME = "gradient boosting"
+MOST_OUTPUTS = 48
+"""Outputs of a forecast for which as many regressors are fitted at most."""
+_MOST_ROWS, _MOST_VALUES, _FEWEST_ROWS = 20_000, 100_000, 2_000
+_LEAST = 1e-12  # a probability of 0 has no logarithm
+
+Floats = NDArray[np.float64]
+
+
+def gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
+    """Fit scikit-learn's histogram gradient boosting on the training part, and predict the test.
+
+    It is given :func:`~tauflow.data.summary.summary_features` of each sequence, or of each up to
+    every row that has a target; of a forecast with a season, also the values of a season ago. Its
+    options are the defaults, and its seed is 0. Of many rows a part is drawn to fit on, which the
+    name says.
+
+    Args:
+        data: a table's task, with at most :data:`MOST_OUTPUTS` values to predict.
+
+    Returns:
+        The name, and predictions as a network makes them: logits, or values that are scaled as the
+        targets are, (B, T, O) or (B, O). They are 0 at steps without a target.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    ensemble = require("sklearn.ensemble", extra="sklearn")
+    rows = _rows(data.train, per_step=data.card.per_step)
+    limit = _MOST_ROWS
+    if data.card.task == "regress":
+        limit = min(limit, max(_FEWEST_ROWS, _MOST_VALUES // data.card.target_size))
+    total = int(rows.sum())
+    name = NAME
+    if total > limit:
+        name = f"{NAME} (fitted on {limit:,} of {total:,} targets)"
+        places = torch.from_numpy(np.random.default_rng(0).choice(total, limit, replace=False))
+        few = torch.zeros(total, dtype=torch.bool)
+        few[places] = True
+        rows = rows.masked_scatter(rows, few)
+    features = _features(data, data.train, rows)
+    varying = _varies(features)
+    y, known = _targets(data.train, rows, per_step=data.card.per_step)
+    if data.card.task == "classify":
+        models = [ensemble.HistGradientBoostingClassifier(random_state=0)]
+        models[0].fit(features[:, varying], y[:, 0].astype(np.int64))
+    else:
+        models = [ensemble.HistGradientBoostingRegressor(random_state=0) for _ in y.T]
+        for model, values, there in zip(models, y.T, known.T, strict=True):
+            if there.any():
+                model.fit(features[there][:, varying], values[there])
+    return name, _predictions(data, models, varying)
+
+
+def _predictions(data: TaskData, models: list[Any], varying: NDArray[np.bool_]) -> Tensor:
+    """Return what fitted models predict of the test part."""
+    lead = data.test.x.shape[: 2 if data.card.per_step else 1]
+    found = torch.zeros(*lead, data.card.target_size, dtype=torch.float32)
+    for first, piece in data.test.pieces():
+        rows = _rows(piece, per_step=data.card.per_step)
+        if not rows.any():
+            continue
+        features = _features(data, piece, rows)[:, varying]
+        if data.card.task == "classify":
+            answer = np.zeros((len(features), data.card.target_size))
+            answer[:, models[0].classes_] = models[0].predict_proba(features)
+            answer = np.log(answer.clip(min=_LEAST))
+        else:
+            fitted = [hasattr(model, "n_features_in_") for model in models]
+            columns = zip(models, fitted, strict=True)
+            answer = np.stack(
+                [m.predict(features) if ok else np.zeros(len(features)) for m, ok in columns], 1
+            )
+        where = rows if data.card.per_step else rows.any(1)
+        found[first : first + len(piece)][where] = torch.from_numpy(answer).float()
+    return found
+
+
+def _rows(batch: SequenceBatch, *, per_step: bool) -> Tensor:
+    """Return after which steps there is something to predict, (B, T)."""
+    if not per_step:
+        return torch.arange(batch.x.shape[1]) == batch.lengths[:, None].clamp(min=1) - 1
+    known = batch.valid if batch.y_mask is None else batch.y_mask
+    return known if known.ndim == 2 else known.any(-1)
+
+
+def _targets(
+    batch: SequenceBatch, rows: Tensor, *, per_step: bool
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the targets of chosen steps, (N, O), and which of them are known."""
+    where = rows if per_step else rows.any(1)
+    y = batch.y[where].double()
+    y = y.reshape(len(y), -1)
+    known = torch.ones_like(y, dtype=torch.bool)
+    if batch.y_mask is not None and batch.y_mask.ndim == 3:
+        known = batch.y_mask[where]
+    return y.numpy(), known.numpy()
+
+
+def _features(data: TaskData, batch: SequenceBatch, rows: Tensor) -> Floats:
+    """Return the features of chosen steps, (N, K)."""
+    found = summary_features(batch, where=rows).values
+    if not (data.card.forecast and data.card.season):
+        return found
+    again, _ = as_before(data, data.card.season)(batch.x, mask=batch.mask, observed=batch.observed)
+    again = again[rows if data.card.per_step else rows.any(1)]
+    return np.concatenate([found, again.double().numpy()], axis=1)
+
+
+def _varies(features: Floats) -> NDArray[np.bool_]:
+    """Return which columns hold more than one value; trees cannot split others."""
+    first = features[:1]
+    same = (features == first) | (np.isnan(features) & np.isnan(first))
+    varies: NDArray[np.bool_] = ~same.all(0)
+    varies[0] |= not varies.any()  # scikit-learn needs a column
+    return varies

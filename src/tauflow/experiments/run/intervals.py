@@ -1,0 +1,148 @@
+"""Confidence intervals of scores: the bootstrap over ids, or over blocks of rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tauflow.batch import SequenceBatch
+from tauflow.data.card import TaskData
+from tauflow.training.score import Score
+
+Interval = tuple[float, float]
+RESAMPLES = 1_000
+FEWEST = 10
+"""Clusters that are enough to resample."""
+_BLOCKS = 40
+_LEVEL = 0.95
+_NUMBERS = 50_000_000  # weights of entries in all: of a million entries there are 50 resamples
+_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What is drawn with replacement: entries of one cluster hang together.
+
+    Args:
+        codes: of each sequence, (B,), or of each step, (B, T), which cluster it is in.
+        count: of clusters.
+        what: they are, for captions.
+    """
+
+    codes: Tensor
+    count: int
+    what: str
+
+
+def clusters_of(data: TaskData) -> Clusters | str:
+    """Return the clusters of the test part of a table; if there are too few, why.
+
+    They are its ids, or their groups; of fewer than :data:`FEWEST`, blocks of consecutive rows, or
+    of consecutive windows of a forecast, where such have targets of their own.
+    """
+    info, card = data.table, data.card
+    assert info is not None
+    ids = info.ids["test"]
+    names = [info.groups.get(one, one) for one in ids]
+    what = f"groups ({info.options.group!r})" if info.groups else "ids"
+    each = torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))
+    count = int(each.max()) + 1
+    if count >= FEWEST:
+        return Clusters(each, count, f"the {count} test {what}")
+    few = f"the test part has {count} {what if count > 1 else what.replace('s', '', 1)}"
+    if not (card.per_step or card.horizon):
+        return f"{few}, and at least {FEWEST} are needed"
+    owners = torch.from_numpy(np.unique(ids, return_inverse=True)[1].astype(np.int64))
+    valid = data.test.valid if card.per_step else torch.ones(len(owners), 1, dtype=torch.bool)
+    blocks = torch.zeros(valid.shape, dtype=torch.int64)
+    total = int(valid.sum())
+    length = max(-(-total // _BLOCKS), card.season if card.per_step else 1, 1)
+    made = 0
+    for owner in range(int(owners.max()) + 1):
+        own = valid & (owners == owner)[:, None]
+        places = torch.arange(int(own.sum())) // length
+        blocks[own] = made + places
+        made += int(places[-1]) + 1 if len(places) else 0
+    unit = "rows" if card.per_step else "windows"
+    if made < FEWEST:
+        return f"{few} and {total} {unit}, which are too few to resample"
+    codes = blocks if card.per_step else blocks[:, 0]
+    return Clusters(codes, made, f"{made} blocks of {length} consecutive {unit}, as {few}")
+
+
+def entry_codes(prediction: Tensor, batch: SequenceBatch, codes: Tensor) -> NDArray[np.int64]:
+    """Return the cluster of each entry, or row, that a score's ``selected`` returns, (K,)."""
+    if prediction.ndim == 2:
+        return codes.numpy()
+    codes = codes if codes.ndim == 2 else codes[:, None].expand(prediction.shape[:2])
+    valid = batch.mask if batch.y_mask is None else batch.y_mask
+    if valid is None:
+        return codes.flatten().numpy()
+    return codes.reshape(*codes.shape, *(1,) * (valid.ndim - 2)).expand_as(valid)[valid].numpy()
+
+
+def draws_of(count: int, resamples: int = RESAMPLES) -> NDArray[np.int64]:
+    """Return how often each of so many clusters is drawn in each resample, (R, G)."""
+    draw = np.random.default_rng(0)
+    return draw.multinomial(count, np.full(count, 1 / count), size=resamples)
+
+
+def value_and_interval(
+    score: Score,
+    prediction: Tensor,
+    batch: SequenceBatch,
+    clusters: Clusters | None,
+) -> tuple[float, Interval | None]:
+    """Return a score of predictions, and its 95 % interval.
+
+    The interval holds the middle 95 % of the scores of :data:`RESAMPLES` resamples of the clusters,
+    of fewer where there are very many entries. Resamples of which the score cannot be computed, as
+    an area of one class, are left out.
+
+    Args:
+        score: the metric.
+        prediction: of a whole part, as a model makes it.
+        batch: the part, without weights.
+        clusters: what to resample; by default there is no interval.
+
+    Returns:
+        The score; and its interval, ``None`` where there are no clusters, or the score is one of
+        all entries that takes no weights.
+    """
+    batch = score.by_rows(batch)
+    chosen, y = score.selected(prediction, batch)
+    if score.whole is None:
+        entries = score.entries(chosen, y).double().flatten().numpy()
+        value = float(entries.mean())
+    else:
+        chosen, y = score.rows(chosen, y)
+        value = float(score.whole(chosen, y))
+    if clusters is None or not (score.whole is None or score.weighs):
+        return value, None
+    codes = entry_codes(prediction, batch, clusters.codes)
+    if score.whole is None:
+        each = np.repeat(codes, len(entries) // len(codes))
+        sums = np.bincount(each, entries, clusters.count)
+        counts = np.bincount(each, minlength=clusters.count)
+        drawn = draws_of(clusters.count)
+        with np.errstate(invalid="ignore"):
+            return value, _middle((drawn @ sums) / (drawn @ counts))
+    resamples = min(RESAMPLES, max(50, _NUMBERS // len(codes)))
+    drawn = draws_of(clusters.count)[:resamples]
+    at_once = max(1, _AT_ONCE // len(codes))
+    found = [
+        score.whole(chosen, y, torch.from_numpy(drawn[first : first + at_once][:, codes]))
+        for first in range(0, resamples, at_once)
+    ]
+    return value, _middle(torch.cat(found).numpy())
+
+
+def _middle(scores: NDArray[np.float64]) -> Interval | None:
+    known: Sequence[float] = scores[~np.isnan(scores)].tolist()
+    if 2 * len(known) < len(scores):
+        return None
+    low, high = np.quantile(known, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return float(low), float(high)

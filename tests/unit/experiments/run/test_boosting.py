@@ -1,0 +1,165 @@
+"""Gradient boosting beside a run: what scikit-learn makes of the same features, row by row."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from tauflow.data import from_table
+from tauflow.errors import MissingExtraError
+from tauflow.experiments.run import boosting, scored
+from tauflow.experiments.run.boosting import gradient_boosting
+from tauflow.training import METRICS
+
+
+def visits(ids=120, classes=2, *, missing=0.0):
+    """Return a table whose class is the sign, or the third, of an id's mean."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=ids)
+    frame = pandas.DataFrame(
+        {"id": np.repeat(np.arange(ids), 6), "t": np.tile(np.arange(6.0), ids)}
+    )
+    frame["a"] = np.repeat(own, 6) + 0.1 * rng.normal(size=len(frame))
+    frame["b"] = rng.normal(size=len(frame))
+    frame.loc[rng.random(len(frame)) < missing, "a"] = np.nan
+    frame["y"] = np.repeat(np.digitize(own, [0] if classes == 2 else [-0.5, 0.5]), 6).astype(str)
+    frame["level"] = np.repeat(own, 6)
+    return frame
+
+
+def statistics(frame, columns=("a", "b")):
+    """Return the summary features of each id, by pandas; in the units of the table."""
+    groups = frame.groupby("id", sort=False)
+    found = []
+    for one in ("last", "first", "mean", "std", "min", "max", "count", "since"):
+        for name in columns:
+            if one == "std":
+                found.append(groups[name].std(ddof=0))
+            elif one == "since":
+                found.append(groups.apply(lambda g, n=name: g.t.iloc[-1] - g.t[g[n].notna()].max()))
+            else:
+                found.append(getattr(groups[name], one)())
+    return pandas.concat(found, axis=1)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_are_those_of_scikit_learn_on_the_same_statistics(classes, missing):
+    frame = visits(classes=classes, missing=missing)
+    data = from_table(frame, id="id", time="t", target="y", features=["a", "b"])
+    name, logits = gradient_boosting(data)
+    table = statistics(frame)
+    train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
+    labels = frame.groupby("id").y.first()
+    tree = HistGradientBoostingClassifier(random_state=0)
+    tree.fit(table.loc[train].to_numpy(), labels.loc[train])
+    expected = tree.predict_proba(table.loc[test].to_numpy())
+    assert name == "gradient boosting"
+    agreed = np.isclose(logits.softmax(-1).numpy(), expected, atol=0.02).all(1)
+    assert agreed.mean() > 0.9  # bins of scaled values may differ by rounding
+    assert float(METRICS["auroc"](logits, data.test)) > 0.9
+
+
+def test_values_are_scaled_as_the_targets_are():
+    frame = visits()
+    frame["level"] = 100 + 20 * frame["level"]
+    data = from_table(frame, id="id", time="t", target="level", features=["a", "b"])
+    _, found = gradient_boosting(data)
+    train, test = ([int(one) for one in data.table.ids[part]] for part in ("train", "test"))
+    table, values = statistics(frame), frame.groupby("id")["level"].first()
+    tree = HistGradientBoostingRegressor(random_state=0)
+    tree.fit(table.loc[train].to_numpy(), values.loc[train])
+    expected = tree.predict(table.loc[test].to_numpy())
+    assert data.table.unscale(found)[:, 0].numpy() == pytest.approx(expected, abs=3)
+    assert float(METRICS["r2"](found, data.test)) > 0.8
+
+
+def test_each_row_is_predicted_from_the_rows_until_then():
+    frame = visits(60)
+    frame["up"] = np.where(frame.groupby("id").b.cumsum() > 0, "yes", "no")
+    frame.loc[frame.index % 7 == 3, "up"] = None
+    data = from_table(frame, id="id", time="t", target="up", features=["b"], per_step=True)
+    _, found = gradient_boosting(data)
+    known = data.test.y_mask
+    assert (found[~known] == 0).all()
+    assert float(METRICS["accuracy"](found, data.test)) > 0.85
+    later = data.test.x.clone()
+    later[:, 3:] += 5.0
+    changed = replace(data, test=replace(data.test, x=later))
+    _, again = gradient_boosting(changed)
+    assert torch.equal(again[:, :3], found[:, :3])
+    assert not torch.equal(again, found)
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_forecasts_learn_a_season(horizon):
+    rng, hours = np.random.default_rng(0), np.arange(1500)
+    days = pandas.Series(rng.normal(size=24))
+    frame = pandas.DataFrame({"t": hours, "v": days.loc[hours % 24].to_numpy()})
+    frame["v"] += 0.05 * rng.normal(size=len(frame))
+    said = {"time": "t", "target": "v", "window": 48, "season": 24}
+    said |= {"horizon": horizon, "stride": 2} if horizon else {"task": "next-step"}
+    data = from_table(frame, **said)
+    name, found = gradient_boosting(data)
+    assert name == "gradient boosting"
+    assert found.shape == data.test.y.shape
+    late = slice(None) if horizon else slice(24, None)
+
+    def error(found):
+        return float((found - data.test.y)[:, late].square().mean())
+
+    _, without = gradient_boosting(replace(data, card=replace(data.card, season=0)))
+    assert error(found) < min(0.3, 0.7 * error(without))
+
+
+def test_a_value_that_is_missing_in_one_target_counts_in_the_others():
+    frame = visits(60)
+    frame["c"] = frame["b"].shift(1).fillna(0)
+    frame.loc[frame.index % 3 == 0, "c"] = np.nan
+    data = from_table(
+        frame, id="id", time="t", target=["a", "c"], task="next-step", features=["a", "c"]
+    )
+    _, found = gradient_boosting(data)
+    assert found.shape[-1] == 2
+    assert torch.isfinite(found).all()
+
+
+def test_many_targets_are_drawn_from(monkeypatch):
+    monkeypatch.setattr(boosting, "_MOST_ROWS", 50)
+    frame = visits()
+    data = from_table(frame, id="id", time="t", target="y", features=["a"])
+    name, first = gradient_boosting(data)
+    assert name == f"gradient boosting (fitted on 50 of {len(data.train)} targets)"
+    assert torch.equal(gradient_boosting(data)[1], first)
+    rows = from_table(frame, id="id", time="t", target="y", features=["a"], per_step=True)
+    assert "50 of 504 targets" in gradient_boosting(rows)[0]
+
+
+def test_without_scikit_learn_a_line_says_how_to_get_it(monkeypatch):
+    frame = visits(40)
+    data = from_table(frame, id="id", time="t", target="level", features=["a"])
+    model = torch.nn.Module()
+    model.forward = lambda x, **_: (x[:, -1:, 0], None)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    with pytest.raises(MissingExtraError):
+        gradient_boosting(data)
+    found = scored.score_test(model, data, data, ["rmse"], "last")
+    assert [one.name for one in found.baselines] == ["training mean"]
+    (note,) = found.notes
+    assert "no gradient boosting" in note
+    assert "pip install" in note
+
+
+def test_too_many_outputs_have_none(monkeypatch):
+    monkeypatch.setattr(scored, "MOST_OUTPUTS", 2)
+    frame = pandas.DataFrame({"t": np.arange(400), "v": np.sin(np.arange(400))})
+    data = from_table(frame, time="t", target="v", window=8, horizon=3)
+    model = torch.nn.Module()
+    model.forward = lambda x, **_: (x[:, -1, :1].expand(-1, 3), None)
+    found = scored.score_test(model, data, data, ["rmse"], "last")
+    assert [one.name for one in found.baselines] == ["persistence", "training mean"]
+    assert "at most 2 outputs, and there are 3" in found.notes[0]

@@ -1,0 +1,202 @@
+"""Which metrics judge a run: those that were asked for, or that suit the targets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn import metrics as sk
+
+from tauflow.data import TableOptions, from_table
+from tauflow.data.card import TaskData
+from tauflow.errors import ArgumentError, DataError, UnknownNameError
+from tauflow.experiments.run import scored
+from tauflow.experiments.run.measured import measured_by
+from tauflow.experiments.run.scored import score_test
+from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+
+
+def table(share, ids=100, names=("no", "yes"), *, per_step=False):
+    """Return a table of ids of three rows, of whose targets a share is of the second class."""
+    rng = np.random.default_rng(0)
+    count = ids * 3 if per_step else ids
+    classes = rng.permutation(np.arange(count) < round(share * count))
+    frame = pandas.DataFrame({"id": np.repeat(np.arange(ids), 3), "t": np.tile(np.arange(3), ids)})
+    frame["a"] = rng.normal(size=len(frame))
+    frame["y"] = np.array(names)[(classes if per_step else np.repeat(classes, 3)).astype(int)]
+    return frame
+
+
+def data_of(frame, **more):
+    return from_table(frame, id="id", time="t", target="y", features=["a"], **more)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("names", [("no", "yes"), ("ok", "fault")])
+@pytest.mark.parametrize(("share", "rare"), [(0.2, True), (0.4, False), (0.8, True)])
+def test_a_rare_class_is_judged_by_areas(share, rare, names, per_step):
+    found = measured_by(data_of(table(share, names=names, per_step=per_step), per_step=per_step))
+    if not rare:
+        assert (found.selects, found.notes) == ("accuracy", ())
+        assert found.shown == ("accuracy", "auroc", "brier")
+        return
+    assert found.selects == "auroc"
+    assert found.shown == ("auroc", "average_precision", "brier", "accuracy")
+    (note,) = found.notes
+    assert f"{names[share < 0.5]!r} is rare" in note
+    assert "--metric" in note
+
+
+def test_targets_that_do_not_count_are_not_counted():
+    frame = table(0.4, per_step=True)
+    yes = np.flatnonzero(frame.y == "yes")
+    frame.loc[yes[::2], "y"] = None  # 20 % of all rows, a quarter of those with a target
+    found = measured_by(data_of(frame, per_step=True))
+    assert found.selects == "auroc"
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_part_of_one_class_leaves_areas_out(part):
+    data = data_of(table(0.2))
+    one = replace(getattr(data, part), y=torch.zeros(15, dtype=torch.long))
+    data = TaskData(
+        data.card,
+        **{"train": data.train, "valid": data.valid, "test": data.test, part: one},
+        table=data.table,
+    )
+    found = measured_by(data)
+    assert (found.selects, found.shown) == ("accuracy", ("brier", "accuracy"))
+    assert "holds one class alone" in found.notes[0]
+    with pytest.raises(DataError, match=r"auroc: the targets of the .* data are all negative"):
+        measured_by(data, ["accuracy", "auroc"])
+
+
+def test_other_targets_have_metrics_of_their_own():
+    frame = table(0.5)
+    three = frame.assign(y=(frame.id % 3).astype(str))
+    assert measured_by(data_of(three)).shown == ("accuracy", "balanced_accuracy", "log_loss")
+    values = measured_by(data_of(frame.assign(y=frame.id * 0.1)))
+    assert (values.selects, values.shown) == ("mse", ("rmse", "mae", "r2"))
+
+
+def test_names_are_taken_in_their_order():
+    data = data_of(table(0.2))
+    found = measured_by(data, ["f1", "auroc"])
+    assert (found.selects, found.shown, found.notes) == ("f1", ("f1", "auroc"), ())
+    swapped = measured_by(data_of(table(0.8)), ["f1", "auroc"])
+    assert "f1 is of 'no' in the report, the rarer class, and of 'yes'" in swapped.notes[0]
+
+
+def test_names_that_do_not_suit_list_those_that_do():
+    data = data_of(table(0.2))
+    with pytest.raises(
+        UnknownNameError, match=r"'aurok' is no metric.*Did you mean 'auroc'.*brier"
+    ):
+        measured_by(data, ["aurok"])
+    with pytest.raises(UnknownNameError, match=r"'rmse' is of other targets. Known .*: accuracy"):
+        measured_by(data, ["rmse"])
+    with pytest.raises(ArgumentError, match="'auroc' is given twice"):
+        measured_by(data, ["auroc", "auroc"])
+
+
+def test_single_logits_have_short_names():
+    data = data_of(table(0.2))
+    card = replace(data.card, task="binary", target_size=1, targets=(), metric="binary_auroc")
+    parts = {
+        n: replace(getattr(data, n), y=getattr(data, n).y.float()[:, None])
+        for n in ("train", "valid", "test")
+    }
+    single = TaskData(card, **parts)
+    assert measured_by(single).shown == ("binary_auroc",)
+    assert measured_by(single, ["brier", "binary_f1"]).shown == ("binary_brier", "binary_f1")
+    with pytest.raises(
+        UnknownNameError, match="Known for this task: accuracy, auroc, average_precision"
+    ):
+        measured_by(single, ["rmse"])
+
+
+class Answers(torch.nn.Module):
+    """Answers with the first input of the last step, for and against the second class."""
+
+    def forward(self, x, **_):
+        return torch.stack([-x[:, -1, 0], x[:, -1, 0]], -1), None
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("ok", "fault")])
+def test_scores_of_one_class_are_of_the_rarer_one(names):
+    """'fault' comes before 'ok', so that it is class 0 of the network."""
+    data = data_of(table(0.2, ids=300, names=names))
+    found = score_test(Answers(), data, data, ["auroc", "average_precision", "f1"], "it")
+    rare = data.table.outputs.index(names[1])
+    y, chance = (data.test.y == rare).numpy(), data.test.x[:, -1, 0].numpy() * (2 * rare - 1)
+    assert found.positive == names[1]
+    assert found.network.values == pytest.approx(
+        {
+            "auroc": sk.roc_auc_score(y, chance),
+            "average_precision": sk.average_precision_score(y, chance),
+            "f1": sk.f1_score(y, chance > 0),
+        }
+    )
+    constant = found.baselines[0]
+    assert constant.name == "most frequent class"
+    assert constant.values == pytest.approx(
+        {"auroc": 0.5, "average_precision": y.mean(), "f1": 0.0}
+    )
+
+
+@pytest.mark.parametrize("metric", ["rmse", "mae", "mse"])
+def test_errors_are_in_the_units_of_the_table(metric):
+    frame = table(0.5, ids=60)
+    frame["y"] = 1000 + 50 * frame.id
+    data = data_of(frame)
+
+    class Mean(torch.nn.Module):
+        def forward(self, x, **_):
+            return x.new_zeros(len(x), 1), None
+
+    found = score_test(Mean(), data, data, [metric], "it")
+    train, test = (np.array(data.table.ids[p]).astype(int) * 50 for p in ("train", "test"))
+    error = np.abs(test - train.mean())
+    expected = {"rmse": (error**2).mean() ** 0.5, "mae": error.mean(), "mse": (error**2).mean()}
+    assert found.unit == "y"
+    assert found.network.values[metric] == pytest.approx(expected[metric], rel=1e-5)
+    assert found.network.selected == pytest.approx((error**2).mean() / train.var(), rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["y", "a"])
+def test_a_run_selects_by_the_first_metric_and_shows_all(tmp_path, task):
+    file = tmp_path / "own.csv"
+    table(0.2).to_csv(file, index=False)
+    columns = {"target": task, "per_step": True} if task == "a" else {"target": "y"}
+    options = TableOptions(id="id", time="t", features=["t"] if task == "a" else ["a"], **columns)
+    said = []
+    run = run_task(
+        CsvFile(file, options),
+        "gru",
+        hidden_size=2,
+        recipe=replace(RECIPE, epochs=1),
+        metrics=["r2", "rmse"] if task == "a" else ["brier", "auroc", "accuracy"],
+        runs_dir=tmp_path,
+        progress=False,
+        say=said.append,
+    )
+    assert run.record.metric == run.scores.metrics[0] == ("r2" if task == "a" else "brier")
+    assert run.record.test == pytest.approx(run.scores.network.selected, rel=1e-5)
+    assert dict(run.baselines).keys() >= {"gradient boosting"}
+
+
+def test_a_tie_is_a_defeat():
+    one = {"values": {"rmse": 1.0}, "intervals": {}, "selected": 1.0}
+    rows = scored.Scored("net", **one), (scored.Scored("other", **one),)
+    found = scored.TestScores(("rmse",), *rows, "y", "", "", ())
+    assert found.is_beaten
+    better = replace(found, network=replace(found.network, values={"rmse": 0.9}))
+    assert not better.is_beaten
+    assert replace(
+        better,
+        metrics=("r2",),
+        network=scored.Scored("net", {"r2": 0.4}, {}, 0.0),
+        baselines=(scored.Scored("other", {"r2": 0.5}, {}, 0.0),),
+    ).is_beaten
+    assert found.best.name == "other"
