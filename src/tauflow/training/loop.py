@@ -41,6 +41,7 @@ from .run import Run, own_random_numbers
 from .run_directory import RunDirectory, fingerprint, owned
 from .score import Score
 from .selection import Selection
+from .stability import warn_of_rise
 
 
 def train(
@@ -128,6 +129,7 @@ def train(
     Warns:
         TimeUnitWarning: the model reads gaps, and their median is far from its time constants; or
             it looks at times up to a horizon, and the last one is far from that.
+        UserWarning: the training loss more than doubled, to more than half of the first epoch's.
     """
     ranks = Ranks.here()
     at_least(0, seed=seed)
@@ -199,7 +201,7 @@ def _epochs(
     """Train the epochs that are left, keeping each one's outcome."""
     recipe, ranks, selection = run.recipe, run.ranks, run.selection
     drawn = progress if ranks.writes else False
-    before = list(run.history)
+    before, warned = list(run.history), not ranks.writes
 
     def tell(event: str) -> None:
         had_stopped = run.stopping
@@ -218,6 +220,7 @@ def _epochs(
                 if recipe.on_divergence == "raise" or selection.epoch is None:
                     raise
                 return
+            warned = warned or warn_of_rise(run.history, recipe, stacklevel=3)
             improved = selection.consider(row, run.result)
             if directory is not None:
                 ranks.first_only(partial(directory.save, _snapshot(run)))

@@ -63,6 +63,7 @@ def test_a_later_fit_that_fails_leaves_the_one_before(kind, failure):
     np.testing.assert_array_equal(estimator.predict(X, t=t), before)
 
 
+@pytest.mark.filterwarnings("ignore:the training loss rose")
 @pytest.mark.parametrize("kind", KINDS)
 def test_going_on_that_fails_leaves_the_weights(kind):
     X, t, y, number = sequences()
