@@ -1,7 +1,7 @@
 """What an estimator learns of its inputs before any network sees them."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of, positive
+from tauflow.data.missing import FILLS, with_missing_as_inputs
 from tauflow.data.scaler import Standard
 from tauflow.data.table.frames import some
 from tauflow.errors import ArgumentError, TimeError
@@ -17,7 +18,6 @@ from tauflow.errors import ArgumentError, TimeError
 from .rows import Floats, Indices, Rows
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-IMPUTE = ("mean", "last")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Preparation:
         Warns:
             UserWarning: a feature was never measured: later values of it are ignored.
         """
-        one_of(IMPUTE, impute=impute)
+        one_of(FILLS, impute=impute)
         missing = np.isnan(rows.values)
         standard = Standard.of(rows.values.T, np.repeat(weight, rows.lengths))
         if standard.never.any():
@@ -119,26 +119,28 @@ class Preparation:
                 f"the estimator was fitted to times that are {had}, and these are {has}, perhaps "
                 f"in another unit. Give {had}: dates count in seconds."
             )
-        missing = np.isnan(rows.values) | self.features.never
-        values = _last_filled(rows, missing) if self.impute == "last" else rows.values
-        scaled = np.nan_to_num(
-            self.features.applied(values), nan=0.0, posinf=np.inf, neginf=-np.inf
-        )
-        x = np.concatenate([scaled, ~missing[:, self.flagged]], axis=1)
-        if rows.ahead is not None and self.unit is not None:
-            x = np.concatenate([x, rows.ahead / self.unit], axis=1)
-            missing = np.pad(missing, ((0, 0), (0, self.ahead)))
+        there = ~(np.isnan(rows.values) | self.features.never)
+        scaled = np.where(there, self.features.applied(rows.values), 0.0)
         gaps = None if rows.gaps is None or self.unit is None else rows.gaps / self.unit
-        told = self.observes and bool(missing.any())
         even = bool((rows.lengths == rows.lengths[0]).all())
-        return SequenceBatch(
-            self._tensor(rows.padded(x)),
+        batch = SequenceBatch(
+            self._tensor(rows.padded(scaled)),
             torch.zeros(len(rows)) if y is None else self._tensor(y),
             dt=None if gaps is None else self._tensor(rows.padded(gaps)),
             mask=None if even else torch.from_numpy(rows.valid),
-            observed=torch.from_numpy(rows.padded(~missing)) if told else None,
+            observed=None if there.all() else torch.from_numpy(rows.padded(there)),
             weight=None if weight is None else self._tensor(weight),
         )
+        if not self.observes:
+            batch = with_missing_as_inputs(batch, self.flagged.tolist(), fill=self.impute)
+        if rows.ahead is None or self.unit is None:
+            return batch
+        ahead = self._tensor(rows.padded(rows.ahead / self.unit))
+        observed = batch.observed
+        if observed is not None:
+            known = batch.valid.unsqueeze(-1).expand_as(ahead)
+            observed = torch.cat([observed, known], dim=-1)
+        return replace(batch, x=torch.cat([batch.x, ahead], dim=-1), observed=observed)
 
     def warn_of_ignored(self, rows: Rows) -> None:
         """Warn of values that were never measured in training, or constant and are not now."""
@@ -176,11 +178,3 @@ def _unit(rows: Rows, weight: Floats, time_unit: float | str) -> float:
     # The mean of the two in the middle, as of so many gaps without weights.
     middle = [np.searchsorted(counted, counted[-1] / 2, side) for side in ("left", "right")]
     return float(rows.gaps[order[middle]].mean())
-
-
-def _last_filled(rows: Rows, missing: NDArray[np.bool_]) -> Floats:
-    """Return values with the last one of the same sequence where one is missing."""
-    place = np.where(missing, 0, np.arange(len(missing))[:, None])
-    last = np.maximum(np.maximum.accumulate(place, axis=0), rows.starts[rows.owners][:, None])
-    filled: Floats = np.take_along_axis(rows.values, last, axis=0)
-    return filled

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tauflow.checks import one_of
 from tauflow.data.card import DatasetCard
+from tauflow.data.missing import FILLS
 from tauflow.data.stored import card_facts, card_from
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import SPLIT, TableOptions
@@ -132,6 +134,7 @@ def _check_agreement(card: DatasetCard, info: TableInfo) -> None:
     spans = [span for span in (info.gap, info.ahead) if span is not None]
     if not all(math.isfinite(span) and span > 0 for span in spans):
         raise ValueError(f"gap and ahead are {spans}, expected numbers above 0")
+    one_of(FILLS, fill=info.fill)
     if info.dated and info.unit not in UNITS:
         raise ValueError(f"dates cannot be counted in {info.unit!r}")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from tauflow.data.missing import FILLS
 from tauflow.errors import ArgumentError
 
 from .options import TEXTS, Categories, TableOptions
@@ -39,6 +40,8 @@ class TableInfo:
             ``"truth values"``, ``"whole numbers"`` or ``"numbers"``.
         groups: of each id of the test part, its group, where groups were given.
         named: whether the user named the features, so that what else is in a table is not read.
+        fill: where inputs say what was measured, what stands for a missing value: the ``"last"``
+            one of the sequence, or the ``"mean"``, as it was before there was a choice.
     """
 
     task: str
@@ -60,6 +63,7 @@ class TableInfo:
     kind: str = field(default=TEXTS, kw_only=True)
     named: bool = field(default=False, kw_only=True)
     groups: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
+    fill: str = field(default=FILLS[1], kw_only=True)
 
     def unscale(self, y: Tensor) -> Tensor:
         """Return targets or predictions, (..., O), in the units of the table.

@@ -12,6 +12,7 @@ from torch import Tensor
 from tauflow.batch import SequenceBatch
 from tauflow.checks import positive
 from tauflow.data.card import DatasetCard, TaskData
+from tauflow.data.missing import FILLS, with_missing_as_inputs
 from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataError, TimeError
 
@@ -40,24 +41,29 @@ class NewTable:
         sequences: which of its rows belong together.
         card: of the task.
         x: inputs of every row, (R, I), in the precision asked for.
-        observed: which of them were measured, (R, I), for a model that is told so.
+        observed: which of them were measured, (R, I).
         gap: how many of the unit of its times a gap of 1 is; ``None`` without times.
         ahead: of a forecast, how far from each row the one is that is predicted, (R,), in that
             unit.
+        flagged: inputs of which a further one says whether they were measured; ``None`` where the
+            batches say so by ``observed``.
+        fill: what then stands for a missing value.
     """
 
     sheet: Sheet
     sequences: Sequences
     card: DatasetCard
     x: NDArray[Any]
-    observed: Bools | None
+    observed: Bools
     gap: float | None
     ahead: Floats | None
+    flagged: tuple[int, ...] | None = None
+    fill: str = FILLS[0]
 
     @property
     def has_gaps(self) -> bool:
         """Whether the batches say that a feature is missing."""
-        return self.observed is not None and not bool(self.observed[self.sequences.rows].all())
+        return not bool(self.observed[self.sequences.rows].all())
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return where to cut the sequences for batches that are not too large to compute with."""
@@ -77,15 +83,17 @@ class NewTable:
         is_class = card.task == "classify"
         size = tuple(valid.shape) if card.per_step else (len(sequences),)
         size = size if is_class else (*size, card.target_size)
-        observed = None if self.observed is None else sequences.padded(self.observed)
-        return SequenceBatch(
+        batch = SequenceBatch(
             x=torch.from_numpy(sequences.padded(self.x)),
             y=torch.zeros(size, dtype=torch.int64 if is_class else torch.float32),
             dt=None if self.gap is None else self._gaps(sequences, self.gap),
             mask=None if bool(valid.all()) else valid,
-            observed=None if observed is None else torch.from_numpy(observed),
+            observed=torch.from_numpy(sequences.padded(self.observed)),
             y_mask=torch.zeros_like(valid) if card.per_step else None,
         )
+        if self.flagged is None:
+            return batch
+        return with_missing_as_inputs(batch, self.flagged, fill=self.fill)
 
     def _gaps(self, sequences: Sequences, unit: float) -> Tensor:
         # Never in half precision, in which the model says better which gap is too long for it.
@@ -212,12 +220,13 @@ def table_like(
         x, there = with_input(x, there, following / float(info.x_scale[count]))
     elif ahead is not None:
         raise ArgumentError("ahead: the model has no input for the gap ahead. Leave it out.")
-    seen = None
-    if observed and len(info.inputs) == x.shape[1]:
-        seen = there
-    else:
-        x = _with_measured(info, x, there, sequences)
-    return NewTable(sheet, sequences, card, x, seen, None if times is None else info.gap, following)
+    flagged = None
+    if not (observed and len(info.inputs) == x.shape[1]):
+        flagged = _flagged(info, there[sequences.rows])
+    gap = None if times is None else info.gap
+    return NewTable(
+        *(sheet, sequences, card, x, there, gap, following), flagged=flagged, fill=info.fill
+    )
 
 
 def _before_known(sheet: Sheet, info: TableInfo, sequences: Sequences, steps: int) -> Sequences:
@@ -283,18 +292,15 @@ def _ahead(sequences: Sequences, last: float | None) -> Floats:
     return found
 
 
-def _with_measured(
-    info: TableInfo, x: NDArray[Any], there: Bools, sequences: Sequences
-) -> NDArray[Any]:
-    """Return the inputs with those that say what was measured."""
-    names = info.inputs[: x.shape[1]]
-    told = [MEASURED.format(name) in info.inputs[x.shape[1] :] for name in names]
-    full: Bools = np.asarray(there[sequences.rows].all(axis=0))
-    gaps = [name for place, name in enumerate(names) if not full[place]]
-    silent = [name for name in gaps if not told[names.index(name)]]
-    if silent:
+def _flagged(info: TableInfo, there: Bools) -> tuple[int, ...]:
+    """Return which of the inputs, of those that are there, (R, I), have one that says so."""
+    count = there.shape[1]
+    names, more = info.inputs[:count], info.inputs[count:]
+    flagged = tuple(place for place in range(count) if MEASURED.format(names[place]) in more)
+    silent = np.setdiff1d(np.flatnonzero(~there.all(axis=0)), flagged)
+    if silent.size:
         raise ArgumentError(
-            f"feature {silent[0]!r} has missing values, and in the other table it had none, so "
-            "that the model has no way to be told. Fill them in."
+            f"feature {names[silent[0]]!r} has missing values, and in the other table it had none, "
+            "so that the model has no input that says so. Fill them in."
         )
-    return np.concatenate([x, there[:, told].astype(x.dtype)], axis=1)
+    return flagged

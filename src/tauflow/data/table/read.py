@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of
 from tauflow.data.card import TaskData
+from tauflow.data.missing import FILLS, with_missing_as_inputs
 from tauflow.errors import ArgumentError, OptionError
 from tauflow.registry import nearest
 
@@ -55,8 +57,9 @@ def from_table(
             as :func:`tauflow.data.read_csv` takes it, or with the extra ``parquet`` Parquet.
         {options}
         missing: what tells a model which features are missing: ``"observed"`` of the batches, for
-            models such as GRU-D that take it, or ``"inputs"``, for all models: one more input, 1 or
-            0, for each feature that has a missing value.
+            models such as GRU-D that take it, or ``"inputs"``, for all models: the last value of
+            the sequence stands for a missing one (before the first, the mean), and one more input,
+            1 or 0, for each feature that has a missing value says where it was measured.
         name: what to call the data; by default ``"table"``, or as the file.
 
     Returns:
@@ -146,9 +149,11 @@ def load_table(
 
 
 def with_mask_inputs(data: TaskData) -> TaskData:
-    """Return the data with an input more, 1 or 0, for each feature that has a missing value.
+    """Return the data for models that do not take ``observed``: missing values are inputs.
 
-    ``observed`` is left out of the batches. Without a missing value the data are as they were.
+    The last value of the sequence stands for a missing one, and a further input, 1 or 0, of each
+    feature that has a missing value says where it was measured. ``observed`` is left out of the
+    batches. Without a missing value the data are as they were.
 
     Raises:
         ArgumentError: the data are not a user's own table.
@@ -160,24 +165,30 @@ def with_mask_inputs(data: TaskData) -> TaskData:
     if data.train.observed is None:
         return data
     parts = [part for part in (data.train, data.valid, data.test) if part is not None]
-    columns = torch.stack([_has_gaps(part) for part in parts]).any(dim=0).nonzero().flatten()
+    flagged = torch.stack([_has_gaps(part) for part in parts]).any(dim=0).nonzero().flatten()
     info, card = data.table, data.card
-    names = [info.inputs[column] for column in columns.tolist()]
+    names = [info.inputs[place] for place in flagged.tolist()]
     count = len(names)
     info = replace(
         info,
         inputs=(*info.inputs, *map(MEASURED.format, names)),
         x_mean=torch.cat([info.x_mean, info.x_mean.new_zeros(count)]),
         x_scale=torch.cat([info.x_scale, info.x_scale.new_ones(count)]),
+        fill=FILLS[0],
     )
     note = f"{count} more input{'s say' if count > 1 else ' says'} what was measured of: "
     card = replace(
         card,
         input_size=card.input_size + count,
-        notes=(*card.notes, note + some(names, 12) + "."),
+        notes=(
+            *card.notes,
+            f"{note}{some(names, 12)}. A missing value is filled in by the last "
+            "one of its sequence, and by the mean before the first.",
+        ),
     )
-    train, test = _appended(data.train, columns), _appended(data.test, columns)
-    valid = None if data.valid is None else _appended(data.valid, columns)
+    changed = partial(with_missing_as_inputs, flagged=flagged.tolist())
+    train, test = changed(data.train), changed(data.test)
+    valid = None if data.valid is None else changed(data.valid)
     return TaskData(card, train, valid, test, table=info)
 
 
@@ -188,9 +199,3 @@ def _has_gaps(part: SequenceBatch) -> torch.Tensor:
     if part.mask is not None:
         absent = absent & part.mask.unsqueeze(-1)
     return absent.flatten(0, 1).any(dim=0)
-
-
-def _appended(part: SequenceBatch, columns: torch.Tensor) -> SequenceBatch:
-    assert part.observed is not None
-    measured = part.observed[..., columns].to(part.x.dtype)
-    return replace(part, x=torch.cat([part.x, measured], dim=-1), observed=None)

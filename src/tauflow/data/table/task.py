@@ -321,7 +321,7 @@ def _notes_on_missing(seen: Bools) -> list[str]:
     if not absent:
         return []
     share = f"{100 * absent / seen.size:.2g} %"
-    return [f"{absent} of {seen.size} input values ({share}) are missing, and 0 after scaling."]
+    return [f"{absent} of {seen.size} input values ({share}) are missing."]
 
 
 def _notes_on_scale(info: TableInfo) -> list[str]:
