@@ -8,7 +8,7 @@ from .bare import stand_in
 
 COMMANDS = (
     *("cpu", "ends", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
-    *("wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
+    *("defaults", "wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
 )
 
 stand_in()
