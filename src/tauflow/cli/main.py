@@ -121,7 +121,9 @@ def run(
     model: Annotated[
         str, typer.Option(help="A model; see 'tauflow models'. Or several, with commas, compared.")
     ] = "cfc",
-    hidden_size: Annotated[int, typer.Option(min=1, help="Neurons, or latent dimensions.")] = 64,
+    hidden_size: Annotated[
+        int | None, typer.Option(min=1, help="Neurons, or latent dimensions; by default 32.")
+    ] = None,
     epochs: Epochs = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
@@ -150,7 +152,8 @@ def run(
 
     from tauflow.experiments.report.page import write_comparison, write_run_report
     from tauflow.experiments.run.schedule import say_nothing
-    from tauflow.experiments.run.task import RECIPE, check_models, run_task
+    from tauflow.experiments.run.task import check_models, run_task
+    from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
     from tauflow.training.ranks import process_group
 
     from .options import all_names_in, key_values, names_in
@@ -160,14 +163,15 @@ def run(
     own = config_table(config, "recipe")
     said_of_recipe = recipe_changes(settings, own, epochs=epochs, lr=lr, batch_size=batch_size)
     options = {**config_table(config, "options"), **key_values(option or [])}
+    size = HIDDEN_SIZE if hidden_size is None else hidden_size
     with process_group() as ranks:
         source = one_source(task, csv, said)
         train = partial(
             run_task,
             source,
-            hidden_size=hidden_size,
+            hidden_size=size,
             options=options,
-            recipe=RECIPE.changed({**own, **said_of_recipe}),
+            recipe=adapted(RECIPE, {**own, **said_of_recipe}),
             seed=seed,
             resume=resume,
             runs_dir=runs,
@@ -177,7 +181,7 @@ def run(
             say=say if ranks.writes else say_nothing,
         )
         names = names_in(model) or [model]
-        check_models(source, names, hidden_size=hidden_size, options=options)
+        check_models(source, names, hidden_size=size, options=options)
         trained = [train(name) for name in names]
         if ranks.writes:
             for one in trained:

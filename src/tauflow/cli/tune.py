@@ -52,9 +52,9 @@ def tune(
 ) -> None:
     """Try settings of a model, and keep the best by their validation score; goes on if repeated."""
     from tauflow.experiments.report.study import short, write_study
-    from tauflow.experiments.run.task import RECIPE
     from tauflow.experiments.run.tune import BEST
     from tauflow.experiments.run.tune import tune as search
+    from tauflow.training.defaults import RECIPE, adapted
 
     from .options import all_names_in, key_values
     from .output import print_table, say
@@ -74,7 +74,7 @@ def tune(
         trials=trials,
         hidden_size=hidden_size,
         options={**filed, **key_values(option or [])},
-        recipe=RECIPE.changed({**own, **said_of_recipe}),
+        recipe=adapted(RECIPE, {**own, **said_of_recipe}),
         fixed={*fixed, *(f"recipe.{name}" for name in said_of_recipe)},
         vary=varied,
         seed=seed,

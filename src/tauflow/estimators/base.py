@@ -14,12 +14,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from tauflow.data.missing import FILLS
 from tauflow.data.table.from_frame import sheet_of
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning
 from tauflow.training import Recipe, train
 from tauflow.training.callbacks import AnyCallback
+from tauflow.training.defaults import HIDDEN_SIZE, RECIPE
 from tauflow.training.metrics import predict
 from tauflow.training.modes import evaluating
 
@@ -32,6 +34,7 @@ from .reading import is_table, read_rows
 from .rows import Floats, Rows
 from .state import as_before_if_it_fails, copied, copied_network, same
 from .targets import (
+    AUTO,
     Task,
     Weighed,
     checked_weight,
@@ -56,16 +59,18 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         model: catalog name, a cell's or a whole model's.
         hidden_size: neurons.
         options: everything else that the model's constructor takes, ``num_layers`` too.
-        epochs: passes over the training data.
+        epochs: passes over the training data, at most.
         lr: learning rate of Adam.
         batch_size: sequences per step.
-        recipe: further fields of :class:`tauflow.Recipe`, such as ``{"optimizer": "adamw",
-            "clip": "norm", "clip_norm": 1.0}``; or a whole :class:`tauflow.Recipe`, which then
-            stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience``.
+        recipe: fields of :class:`tauflow.Recipe` beside :data:`tauflow.training.defaults.RECIPE`,
+            such as ``{"weight_decay": 0.01}``; or a whole :class:`tauflow.Recipe`, which then
+            stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience`` too.
         validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
             validation: the weights of the best epoch are kept. 0: all are trained on, and the last
-            epoch's are kept. Not used if ``fit`` is given validation data.
-        patience: epochs without a better score on the validation data after which training stops.
+            epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more, and 0 of fewer. Not used if
+            ``fit`` is given validation data.
+        patience: epochs without a better score on the validation data after which training stops;
+            ``None`` for all epochs. ``"auto"``: 10 with validation data.
         warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
             with a new optimizer.
         random_state: of the first weights, the order of the batches, dropout and the draw of the
@@ -77,30 +82,31 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         backend: of a cell: ``"auto"``, ``"reference"`` or the name of a fused one.
         time_unit: ``"auto"``: the median gap of the training data is 1 for the model; or how long
             the gap is that is 1. Time constants begin around 1, so that other units train badly.
-        impute: what a model that is not told of missing values gets in their place: ``"mean"`` of
-            the training part or ``"last"`` value of the sequence, the mean before the first; and
-            for each feature with missing values an input more, 1 where it was measured.
+        impute: what stands for a missing value where the model takes no mask of what was observed:
+            the ``"last"`` value of the sequence, before the first the mean, or the ``"mean"`` of
+            the training part. Each feature with missing values has one more input, 1 where it was
+            measured.
         layout: of 3-D arrays: ``"BTI"`` (sequences, time, features) or ``"BIT"``.
         dtype: of the network, ``"float32"`` or ``"float64"``.
         verbose: 1 for a progress bar.
     """
 
     model: str = "cfc"
-    hidden_size: int = 32
+    hidden_size: int = HIDDEN_SIZE
     options: Mapping[str, Any] | None = None
-    epochs: int = 100
-    lr: float = 5e-3
-    batch_size: int = 32
+    epochs: int = RECIPE.epochs
+    lr: float = RECIPE.lr
+    batch_size: int = RECIPE.batch_size
     recipe: Recipe | Mapping[str, Any] | None = None
-    validation_fraction: float = 0.0
-    patience: int | None = None
+    validation_fraction: float | str = AUTO
+    patience: int | str | None = AUTO
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[AnyCallback] | None = None
     device: str = "cpu"
     backend: str = "auto"
     time_unit: float | str = "auto"
-    impute: str = "mean"
+    impute: str = FILLS[0]
     layout: str = "BTI"
     dtype: str = "float32"
     verbose: int = 0
@@ -326,7 +332,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _parts(
-        self, given: Weighed, share: float, random: np.random.RandomState
+        self, given: Weighed, share: float | str, random: np.random.RandomState
     ) -> tuple[Weighed, Weighed | None]:
         """Return what to train on, and a share to validate on, if there is to be one."""
         classes = given.targets if self._stratified else None

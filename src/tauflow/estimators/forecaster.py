@@ -1,6 +1,5 @@
 """What comes next in a sequence."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,13 +16,14 @@ from tauflow.checks import at_least, one_of
 from tauflow.data.scaler import Standard
 from tauflow.errors import ArgumentError, DataError, TimeError
 from tauflow.models.registry import entry_of
+from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
 
 from .ahead import samples_after, times_after, typical_gap
 from .base import AbstractSequenceEstimator
 from .given import taking_times
 from .reading import remembered
 from .rows import Floats, Indices, Rows
-from .targets import Task, Weighed
+from .targets import AUTO, Task, Weighed, checked_share
 from .times import in_seconds
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class SequenceForecaster(AbstractSequenceEstimator):
             X: (T, I), one series; or several, as for :meth:`SequenceRegressor.fit`.
             y: not used.
             validation: sequences to choose the best epoch by, or a mapping of ``X``, ``dt`` ...;
-                by default the ``validation_fraction`` of the sequences, of one series its end.
+                by default the ``validation_fraction`` of the sequences; of one series its end, and
+                with ``"auto"`` so of each of fewer than 20, if these ends have 20 samples.
             {given}
         """
         at_least(1, horizon=self.horizon)
@@ -181,29 +182,37 @@ class SequenceForecaster(AbstractSequenceEstimator):
         return Task("regress", outputs, "mse", "mse", per_step=True)
 
     def _parts(
-        self, given: Weighed, share: float, random: np.random.RandomState
+        self, given: Weighed, share: float | str, random: np.random.RandomState
     ) -> tuple[Weighed, Weighed | None]:
-        """Return the parts; of a single series the late one is kept for validation.
+        """Return the parts; of a single series, or a few, the late rows are kept for validation.
 
-        The early one ends before it, and so does what its rows are to forecast.
+        The early ones end before, and so does what they are to forecast.
 
         Raises:
             ArgumentError: the share is none.
             DataError: a part of a single series has nothing to forecast.
         """
-        if len(given.rows) > 1 or not 0 < share < 1:
+        few = len(given.rows) < FEWEST if share == AUTO else len(given.rows) == 1
+        fraction = VALIDATION_FRACTION if share == AUTO else checked_share(share)
+        if not few or not fraction:
             return super()._parts(given, share, random)
-        count = len(given.rows.values)
-        kept = count - math.ceil(share * count)
+        lengths = given.rows.lengths
+        kept = lengths - np.ceil(fraction * lengths).astype(np.int64)
         both = given.rows.cut_at(kept)
-        parts = [both.chosen(np.array([one])) for one in range(2)]
-        if not (kept and all(map(self._can_learn, parts))):
+        parts = [
+            both.chosen(place + 2 * np.flatnonzero(both.lengths[place::2])) for place in (0, 1)
+        ]
+        enough = all(len(part) and self._can_learn(part) for part in parts)
+        if share == AUTO and not (enough and len(parts[1].values) >= FEWEST):
+            return given, None
+        if not enough:
+            count = int(lengths.sum())
             raise DataError(
-                f"validation_fraction={share:g} of a series of {count} samples leaves {kept} to "
-                f"train on and {count - kept} to validate on, and no sample of one of these parts "
-                "follows another. Set another share, or give validation=."
+                f"validation_fraction={share:g} of a series of {count} samples leaves {kept[0]} to "
+                f"train on and {count - kept[0]} to validate on, and no sample of one of these "
+                "parts follows another. Set another share, or give validation=."
             )
-        learned, held = (Weighed(part, np.zeros(1)) for part in parts)
+        learned, held = (Weighed(part, np.zeros(len(part))) for part in parts)
         return learned, held
 
     def _start(

@@ -12,9 +12,10 @@ from tauflow.errors import ArgumentError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, build_model
 from tauflow.training import Recipe
+from tauflow.training.defaults import RECIPE, adapted, without_validation
 from tauflow.training.preconditions import usable_device
 
-from .targets import Task
+from .targets import AUTO, Task
 
 OWN = ("epochs", "lr", "batch_size", "patience")
 """Fields of a recipe that are parameters of an estimator."""
@@ -80,12 +81,12 @@ def recipe_of(
         ArgumentError: something is given twice, or is no recipe.
         SpecificationError: there is no such field.
     """
-    if own["patience"] is not None and not validated:
+    weights = task.class_weights
+    if own["patience"] not in (None, AUTO) and not validated:
         raise ArgumentError(
             "patience waits for a better score on validation data, and there are none. Set "
             "validation_fraction, or give fit validation=."
         )
-    weights = task.class_weights
     if isinstance(given, Recipe):
         if weights and given.class_weights:
             raise ArgumentError("class_weight and class_weights of the recipe: give one of them.")
@@ -93,13 +94,16 @@ def recipe_of(
     if not isinstance(given, Mapping | None):
         raise ArgumentError(f"recipe must be a Recipe or a mapping of its fields, got {given!r}.")
     more = dict(given or {})
+    chosen = validated and more.get("select") != "last"
+    if own["patience"] == AUTO:
+        own = {**own, "patience": RECIPE.patience if chosen else None}
     own = {**own, "class_weights": weights} if weights else own
     if twice := sorted(own.keys() & more.keys()):
         raise ArgumentError(f"recipe holds {twice[0]!r}, a parameter of the estimator. Set that.")
-    fields: dict[str, Any] = {"select": "best" if validated else "last", **own, **more}
-    if fields["select"] == "best":
-        fields.setdefault("select_by", task.select_by)
-    return Recipe.from_dict(fields)
+    usual = RECIPE if validated else without_validation(RECIPE)
+    if chosen:
+        more.setdefault("select_by", task.select_by)
+    return adapted(usual, {**own, **more})
 
 
 def device_of(name: str) -> torch.device:

@@ -109,19 +109,24 @@ class Rows:
         counts = -(-self.lengths // size)
         of = np.repeat(np.arange(len(self)), counts)
         number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        cut = replace(self, lengths=np.minimum(self.lengths[of] - number * size, size))
+        lengths = np.minimum(self.lengths[of] - number * size, size)
+        cut = replace(self, lengths=lengths, ids=None, target=None)
         if cut.gaps is not None:
             gaps = cut.gaps.copy()
             gaps[cut.starts[number > 0]] = 0.0
             cut = replace(cut, gaps=gaps)
         return cut, of
 
-    def cut_at(self, place: int) -> "Rows":
-        """Return a single sequence as two, of which the second starts anew at a row of it."""
+    def cut_at(self, places: Indices) -> "Rows":
+        """Return each sequence as two, (2 N), of which the second starts at a row of it, (N,).
+
+        That row has a gap of 0.
+        """
         gaps = None if self.gaps is None else self.gaps.copy()
         if gaps is not None:
-            gaps[place] = 0.0
-        return replace(self, lengths=np.array([place, len(self.values) - place]), gaps=gaps)
+            gaps[(self.starts + places)[places < self.lengths]] = 0.0
+        lengths = np.stack([places, self.lengths - places], axis=1).ravel()
+        return replace(self, lengths=lengths, gaps=gaps, ids=None, target=None)
 
     def pieces(self, size: int) -> Iterator["Rows"]:
         """Yield the sequences, so many at a time."""

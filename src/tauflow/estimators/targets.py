@@ -13,12 +13,17 @@ from tauflow.checks import within
 from tauflow.data.table.frames import some
 from tauflow.data.table.sheet import is_missing
 from tauflow.errors import ArgumentError, DataError, ShapeError
+from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
 
 from .given import NAMES
 from .rows import Floats, Indices, Rows, Source
 
 if TYPE_CHECKING:
     from .given import Given
+
+
+AUTO = "auto"
+"""Value of parameters that are chosen by the data."""
 
 
 @dataclass(frozen=True)
@@ -231,24 +236,28 @@ def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
 
 
 def parts_of(
-    count: int, share: float, random: np.random.RandomState, classes: NDArray[Any] | None
+    count: int,
+    share: float | str,
+    random: np.random.RandomState,
+    classes: NDArray[Any] | None,
 ) -> tuple[Indices, Indices]:
     """Return which sequences to train on, and which to validate on.
 
     Args:
         count: of sequences.
-        share: of those to validate on; 0 for none.
+        share: of those to validate on; 0 for none; or ``"auto"``.
         random: draws them.
-        classes: to be spread evenly, if there are any.
+        classes: to be spread evenly, if there are any; of ``"auto"``, if there are enough of each.
 
     Raises:
         ArgumentError: it is no share, or leaves nothing to train on.
         DataError: there is a single sequence.
     """
     everything = np.arange(count)
-    share = float(within(0.0, 1.0, validation_fraction=share))
-    if share == 1.0:
-        raise ArgumentError("validation_fraction=1 leaves nothing to train on. Give a part of 1.")
+    if share == AUTO:
+        share = 0.0 if count < FEWEST else VALIDATION_FRACTION
+        classes = classes if _are_enough(classes, share) else None
+    share = checked_share(share)
     if not share:
         return everything, everything[:0]
     if count < 2:
@@ -260,6 +269,28 @@ def parts_of(
         everything, test_size=share, random_state=random, stratify=classes
     )
     return np.sort(kept), np.sort(held)
+
+
+def checked_share(share: Any) -> float:
+    """Return the share of the sequences to validate on.
+
+    Raises:
+        ArgumentError: it is no share, or leaves nothing to train on.
+    """
+    if isinstance(share, str):
+        raise ArgumentError(f"validation_fraction must be 'auto' or a number, got {share!r}.")
+    checked: float = within(0.0, 1.0, validation_fraction=share)
+    if checked == 1.0:
+        raise ArgumentError("validation_fraction=1 leaves nothing to train on. Give a part of 1.")
+    return float(checked)
+
+
+def _are_enough(classes: NDArray[Any] | None, share: float) -> bool:
+    """Whether each of both parts can have one of every class."""
+    if classes is None:
+        return False
+    counts = np.unique(classes, return_counts=True)[1]
+    return bool(counts.min() > 1 and share * len(classes) >= len(counts))
 
 
 def validation_of(given: Any, *, needs_y: bool) -> tuple[Any, Any, Any, "Given"]:

@@ -19,7 +19,9 @@ from tauflow.errors import (
 )
 from tauflow.estimators import SequenceClassifier, SequenceRegressor
 
-EXACT = {**SMALL, "dtype": "float64", "batch_size": 1000}
+WHOLE = {**SMALL, "validation_fraction": 0}
+EXACT = {**WHOLE, "dtype": "float64", "batch_size": 1000}
+USUAL = {"clip": "norm", "clip_norm": 1.0, "ema": 0.95}  # what an estimator adds to its own fields
 
 
 def test_it_is_what_a_user_would_write():
@@ -28,7 +30,8 @@ def test_it_is_what_a_user_would_write():
     gaps, _ = padded([np.diff(one, prepend=one[:1]) for one in t])
     rows = np.concatenate(X)
     scaled = (array - np.nanmean(rows, 0)) / np.nanstd(rows, 0)
-    inputs = np.concatenate([np.nan_to_num(scaled), np.isfinite(scaled)], axis=-1)
+    filled = [pd.DataFrame(one).ffill().fillna(0.0).to_numpy() for one in scaled]
+    inputs = np.concatenate([np.stack(filled), np.isfinite(scaled)], axis=-1)
     inputs[np.arange(array.shape[1]) >= lengths[:, None]] = 0.0
     unit = np.median(np.concatenate([np.diff(one) for one in t]))
     data = tauflow.SequenceBatch(
@@ -41,11 +44,11 @@ def test_it_is_what_a_user_would_write():
     torch.manual_seed(seed)
     rnn = tauflow.CfC(4, SMALL["hidden_size"], return_sequences=False, backend="reference")
     model = tauflow.SequenceModel(rnn, 2)
-    recipe = tauflow.Recipe(epochs=3, lr=SMALL["lr"], batch_size=32, select="last")
+    recipe = tauflow.Recipe(epochs=3, lr=SMALL["lr"], batch_size=32, select="last", **USUAL)
     tauflow.train(model, train=data, recipe=recipe, seed=seed)
     with torch.no_grad():
         logits, _ = model(data.x, dt=data.dt, mask=data.mask)
-    found = SequenceClassifier(**SMALL).fit(X, y, t=t).predict_proba(X, t=t)
+    found = SequenceClassifier(**WHOLE).fit(X, y, t=t).predict_proba(X, t=t)
     np.testing.assert_allclose(found, logits.softmax(-1).numpy(), rtol=0, atol=1e-6)
 
 
@@ -79,10 +82,10 @@ def test_regression_is_in_the_units_of_its_targets(y):
 def test_the_unit_of_time_is_the_median_gap_and_is_kept():
     X, t, y, _ = sequences()
     gaps = np.concatenate([np.diff(one) for one in t])
-    fitted = SequenceClassifier(**SMALL).fit(X, y, t=t)
+    fitted = SequenceClassifier(**WHOLE).fit(X, y, t=t)
     assert fitted.preparation_.unit == np.median(gaps)
     slower = [10 * one for one in t]
-    fixed = SequenceClassifier(**SMALL, time_unit=float(np.median(gaps))).fit(X, y, t=t)
+    fixed = SequenceClassifier(**WHOLE, time_unit=float(np.median(gaps))).fit(X, y, t=t)
     np.testing.assert_array_equal(
         fixed.predict_proba(X, t=slower), fitted.predict_proba(X, t=slower)
     )
@@ -90,12 +93,13 @@ def test_the_unit_of_time_is_the_median_gap_and_is_kept():
     dates = [
         np.datetime64("2024-05-31", "ms") + (1000 * one).astype("timedelta64[ms]") for one in t
     ]
-    dated = SequenceClassifier(**SMALL).fit(X, y, t=dates)
+    dated = SequenceClassifier(**WHOLE).fit(X, y, t=dates)
     np.testing.assert_allclose(
         dated.predict_proba(X, t=dates), fitted.predict_proba(X, t=t), atol=1e-4
     )
 
 
+@pytest.mark.filterwarnings("ignore:the training loss rose")
 def test_validation_keeps_the_best_epoch():
     X, t, y, _ = sequences()
     share = SequenceClassifier(**{**SMALL, "epochs": 6, "lr": 0.3}, validation_fraction=0.25)
@@ -146,10 +150,12 @@ def test_recipes_callbacks_and_whole_models():
     X, t, y, _ = sequences()
     rows = []
     more = {"optimizer": "adamw", "weight_decay": 0.1, "clip": "norm", "clip_norm": 1.0}
-    mapped = SequenceClassifier(**SMALL, recipe=more, callbacks=[rows.append]).fit(X, y, t=t)
+    mapped = SequenceClassifier(**WHOLE, recipe=more, callbacks=[rows.append]).fit(X, y, t=t)
     assert [row["epoch"] for row in rows] == [1, 2, 3]
-    recipe = tauflow.Recipe(epochs=3, lr=SMALL["lr"], batch_size=32, select="last", **more)
-    whole = SequenceClassifier(**{**SMALL, "epochs": 99, "lr": 9.0}, recipe=recipe).fit(X, y, t=t)
+    recipe = tauflow.Recipe(
+        epochs=3, lr=SMALL["lr"], batch_size=32, select="last", **{**USUAL, **more}
+    )
+    whole = SequenceClassifier(**{**WHOLE, "epochs": 99, "lr": 9.0}, recipe=recipe).fit(X, y, t=t)
     np.testing.assert_array_equal(mapped.predict_proba(X, t=t), whole.predict_proba(X, t=t))
     without = {k: v for k, v in SMALL.items() if k != "backend"}
     seft = SequenceClassifier(**{**without, "epochs": 1}, model="seft").fit(X, y, t=t)
@@ -318,6 +324,6 @@ def test_one_weight_is_that_of_every_sequence():
 def test_padding_says_nothing_of_the_scale():
     X, _, y, _ = sequences()
     array, lengths = padded(X, fill=1e6)
-    found = SequenceClassifier(**SMALL).fit(array, y, lengths=lengths).preparation_.features
+    found = SequenceClassifier(**WHOLE).fit(array, y, lengths=lengths).preparation_.features
     np.testing.assert_allclose(found.mean, np.concatenate(X).mean(0))
     np.testing.assert_allclose(found.scale, np.concatenate(X).std(0))

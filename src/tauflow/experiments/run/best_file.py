@@ -9,10 +9,10 @@ from typing import Any
 from tauflow.data.table.options import TableOptions
 from tauflow.models.specified import ModelSpec
 from tauflow.tensorfile import write_atomically
+from tauflow.training.defaults import RECIPE
 from tauflow.training.recipe import Recipe
 
 from .source import CsvFile, Source
-from .task import RECIPE
 
 NULL = "null"
 """The text that stands for None, of which TOML has none; ``--set`` reads it so, too."""

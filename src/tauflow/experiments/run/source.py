@@ -15,6 +15,7 @@ from tauflow.errors import ArgumentError, DataError
 from tauflow.experiments.spec.experiment import Part
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning
+from tauflow.training.defaults import for_loss
 from tauflow.training.recipe import Recipe
 
 from .job import Job, load_part
@@ -55,6 +56,8 @@ class Source:
     def job(self, spec: ModelSpec, recipe: Recipe, seed: int) -> Job:
         """Return the job of training a model on these data, whose times it is to span."""
         spec = spanning(spec, lambda: self.data.train)
+        if not self.asked:
+            recipe = for_loss(recipe, self.data.card.loss)
         return Job(
             experiment=self.part.dataset,
             row=spec.cell,

@@ -19,6 +19,7 @@ from tauflow.models.specified import ModelSpec, build_model, spanning
 from tauflow.predict import Predictor
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.class_balance import balanced_weights
+from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, without_validation
 from tauflow.training.logs import log_to
 from tauflow.training.ranks import Ranks
 from tauflow.training.recipe import Recipe
@@ -31,8 +32,6 @@ from .scored import TestScores, score_test
 from .source import CsvFile, read_source, table_of, told_what_misses
 
 REPORT_FILE = "report.html"
-RECIPE = Recipe(lr=5e-3, epochs=20, batch_size=64, clip="norm", clip_norm=1.0)
-"""What a run is trained with by default; without validation data the last epoch counts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def run_task(
     source: str | Path | CsvFile,
     model: str = "cfc",
     *,
-    hidden_size: int = 64,
+    hidden_size: int = HIDDEN_SIZE,
     options: Mapping[str, Any] | None = None,
     recipe: Recipe = RECIPE,
     seed: int = 0,
@@ -102,7 +101,8 @@ def run_task(
         model: name of the model, a cell or a whole one.
         hidden_size: neurons, or latent dimensions.
         options: of the model's constructor.
-        recipe: how to train; the last weights are taken if the data set has no validation part.
+        recipe: how to train; the last weights are taken if the data set has no validation part. Of
+            classes the loss chooses the epoch, unless the recipe names a metric in ``select_by``.
         seed: of weights, shuffling and dropout; the split of a CSV file has its own.
         resume: continue the latest run with these arguments, on data with the same content, or
             begin where the same run with fewer epochs ended; without it a new run gets a directory
@@ -132,7 +132,7 @@ def run_task(
     found = read_source(source, spec, data_dir, dataset_options, metrics, say)
     data, card = found.data, found.data.card
     if data.valid is None:
-        recipe = replace(recipe, select="last")
+        recipe = without_validation(recipe)
     job = found.job(spec, recipe, seed)
     ranks = Ranks.here()
     if ranks.writes:

@@ -17,6 +17,7 @@ from tauflow.lock import locked
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec
 from tauflow.training.callbacks import Callback, Training
+from tauflow.training.defaults import HIDDEN_SIZE, RECIPE
 from tauflow.training.metrics import METRICS
 from tauflow.training.recipe import Recipe
 from tauflow.training.run import mixed
@@ -36,12 +37,10 @@ from .journal import (
     try_again,
 )
 from .source import CsvFile, Source, read_source
-from .task import RECIPE
 from .trial_space import Space, applied, check_space, space_of, suggest
 from .workers import end_with_parent, starting_processes
 
 BEST = "best.toml"
-_SIZE = 64  # neurons, where nobody says and they are not tried
 _ADVICE = (
     "Wait until it ends, or stop it: every finished trial is kept. For several trials at a time, "
     "give one 'tauflow tune' with --jobs; for another study, choose another folder with --runs."
@@ -185,7 +184,7 @@ def tune(
     size = {} if hidden_size is None else {"hidden_size": hidden_size}
     given = {*fixed, *(f"model.{name}" for name in (*size, *(options or {})))}
     space = space_of(model, vary, given)
-    spec = ModelSpec(model, size.get("hidden_size", _SIZE), options=dict(options or {}))
+    spec = ModelSpec(model, size.get("hidden_size", HIDDEN_SIZE), options=dict(options or {}))
     found = read_source(source, spec, data_dir, metrics=metrics, say=say)
     if found.data.valid is None:
         raise ArgumentError(

@@ -1,0 +1,61 @@
+"""What users' data are trained with by default: by estimators, ``tauflow run`` and ``tune``.
+
+:class:`~tauflow.Recipe` has defaults of its own, which published protocols begin with. How these
+here were chosen, and what else was measured, is on the page *Choosing a model*.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .recipe import Recipe
+
+RECIPE = Recipe(
+    lr=2e-3,
+    batch_size=32,
+    epochs=100,
+    patience=10,
+    clip="norm",
+    clip_norm=1.0,
+    ema=0.95,
+)
+"""Training ends ``patience`` epochs after the best score on the validation part."""
+HIDDEN_SIZE = 32
+"""Neurons."""
+VALIDATION_FRACTION = 0.15
+"""Share of the sequences that estimators keep for validation."""
+FEWEST = 20
+"""Sequences below which estimators keep none for validation."""
+
+
+def adapted(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with other values of some fields, and without what contradicts them.
+
+    Clipping that is switched off has no norm, and the last weights are not chosen by a score.
+
+    Raises:
+        SpecificationError: a key is not a field of the recipe.
+    """
+    implied: dict[str, Any] = {}
+    if changes.get("clip") == "none":
+        implied["clip_norm"] = None
+    if changes.get("select") == "last":
+        implied |= {"select_by": None, "patience": None}
+    return recipe.changed({**implied, **changes})
+
+
+def without_validation(recipe: Recipe) -> Recipe:
+    """Return the recipe for data without a validation part: the last weights are taken."""
+    return adapted(recipe, {"select": "last"})
+
+
+def for_loss(recipe: Recipe, loss: str) -> Recipe:
+    """Return the recipe for a loss: of classes, the loss says which epoch is the best.
+
+    Accuracy and the area under a ROC curve of a small validation part jump from epoch to epoch.
+    """
+    if recipe.select == "last" or recipe.select_by is not None or loss not in _OF_CLASSES:
+        return recipe
+    return recipe.changed({"select_by": loss})
+
+
+_OF_CLASSES = ("cross_entropy", "bce")

@@ -1,0 +1,139 @@
+"""Estimators as they come: the recipe of runs, and how much is kept for validation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from irregular_samples import sequences
+
+from tauflow.data import from_table
+from tauflow.errors import ArgumentError
+from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
+from tauflow.estimators.network import OWN, recipe_of
+from tauflow.estimators.targets import parts_of
+from tauflow.experiments.run.source import Source
+from tauflow.experiments.spec.experiment import Part
+from tauflow.models.specified import ModelSpec
+from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
+
+FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0}
+
+
+def recipe(estimator, *, validated=True):
+    own = {name: getattr(estimator, name) for name in OWN}
+    task = estimator._task(np.zeros((4, 1)), None)
+    return recipe_of(estimator.recipe, own, task, validated=validated)
+
+
+def test_estimators_and_runs_train_alike():
+    classifier = SequenceClassifier()
+    classifier.classes_ = np.array([0, 1])
+    table = pd.DataFrame({"who": np.repeat(range(20), 2), "x": range(40)})
+    for target, one in (("a", classifier), (1.5, SequenceRegressor())):
+        y = [f"{who % 2}{target}" if one is classifier else who * target for who in table["who"]]
+        data = from_table(table.assign(y=y), id="who", target="y")
+        job = Source(data, Part("", "table", {}), data).job(ModelSpec("cfc", 4), RECIPE, 0)
+        assert recipe(one) == job.recipe
+        chosen_by = "cross_entropy" if one is classifier else None
+        assert job.recipe == replace(RECIPE, select_by=chosen_by)
+        assert one.hidden_size == HIDDEN_SIZE
+
+
+@pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, SequenceForecaster])
+def test_without_validation_data_all_epochs_are_trained(kind):
+    found = recipe(fitted_to_two(kind), validated=False)
+    expected = replace(RECIPE, select="last", patience=None)
+    assert replace(found, class_weights=None) == expected
+
+
+def fitted_to_two(kind):
+    estimator = kind()
+    estimator.classes_ = np.array([0, 1])
+    estimator.target_features_ = np.array([0])
+    return estimator
+
+
+def test_a_field_that_is_given_takes_what_contradicts_it_away():
+    assert adapted(RECIPE, {"clip": "none"}).clip_norm is None
+    last = adapted(RECIPE, {"select": "last"})
+    assert (last.patience, last.select_by) == (None, None)
+    with pytest.raises(ArgumentError, match="patience waits for a better score"):
+        adapted(RECIPE, {"select": "last", "patience": 3})
+    own = SequenceRegressor(recipe={"select": "last", "clip": "none"})
+    assert (recipe(own).patience, recipe(own).clip) == (None, "none")
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 0), (19, 0), (20, 3), (40, 6)])
+def test_a_share_of_enough_sequences_is_kept(count, held):
+    X, t, _, number = sequences(count)
+    for fitted in (
+        SequenceClassifier(**FAST).fit(X, np.arange(count) % 2, t=t),
+        SequenceRegressor(**FAST).fit(X, number, t=t),
+    ):
+        kept, left = parts_of(count, "auto", np.random.RandomState(0), None)
+        assert (len(kept), len(left)) == (count - held, held)
+        assert np.array_equal(np.sort([*kept, *left]), np.arange(count))
+        assert (fitted.result_.valid is not None) == bool(held)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["a"] * 29 + ["b"],  # one of a class
+        [f"class {n % 10}" for n in range(30)],  # more classes than are held
+    ],
+)
+def test_classes_that_cannot_be_spread_are_drawn(y):
+    X, t, *_ = sequences(30)
+    fitted = SequenceClassifier(**FAST).fit(X, y, t=t)
+    assert fitted.result_.valid is not None
+    assert set(fitted.classes_) == set(y)
+
+
+def test_classes_are_spread_where_they_can_be():
+    y = np.arange(40) % 10 == 0
+    for seed in range(8):
+        _, left = parts_of(40, "auto", np.random.RandomState(seed), y)
+        assert len(left) == 6
+        assert y[left].sum() == 1
+
+
+def test_patience_ends_a_training_by_default():
+    X, t, y, _ = sequences(60)
+    y = np.random.default_rng(1).permutation(y)  # nothing to learn
+    fitted = SequenceClassifier(hidden_size=4, lr=0.05, random_state=0, backend="reference")
+    fitted.fit(X, y, t=t)
+    assert len(fitted.result_.history) == fitted.result_.best_epoch + 10 < 100
+    whole = fitted.set_params(patience=None, epochs=15).fit(X, y, t=t)
+    assert len(whole.result_.history) == 15
+    with pytest.raises(ArgumentError, match="must be 'auto' or a number, got 'some'"):
+        SequenceClassifier(**FAST, validation_fraction="some").fit(X, y, t=t)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_of_a_few_long_series_the_late_rows_are_kept(window):
+    rows = (80, 120, 1)
+    random = np.random.default_rng(0)
+    X = [random.normal(size=(n, 2)).cumsum(0) for n in rows]
+    t = [random.exponential(1.0, n).cumsum() for n in rows]
+    cuts = [68, 102, 1]
+    auto = SequenceForecaster(**FAST, window=window).fit(X, t=t)
+    early = [x[:cut] for x, cut in zip(X[:2], cuts, strict=False)]
+    times = [one[:cut] for one, cut in zip(t[:2], cuts, strict=False)]
+    late = [x[cut:] for x, cut in zip(X[:2], cuts, strict=False)]
+    later = [one[cut:] for one, cut in zip(t[:2], cuts, strict=False)]
+    settings = {**FAST, "window": window, "patience": 10, "validation_fraction": 0}
+    two = SequenceForecaster(**settings)
+    two.fit(early, t=times, validation={"X": late + X[2:], "t": later + t[2:]})
+    losses = [[(row["train_loss"], row["valid"]) for row in f.result_.history] for f in (auto, two)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+    short = SequenceForecaster(**FAST).fit([x[:20] for x in X[:2]], t=[one[:20] for one in t[:2]])
+    assert short.result_.valid is None
+
+
+def test_series_of_a_table_are_cut_too():
+    table = pd.DataFrame({"who": np.repeat(["a", "b"], 100), "x": np.sin(np.arange(200))})
+    fitted = SequenceForecaster(**FAST, window=10).fit(table, id="who")
+    assert fitted.result_.valid is not None
+    assert fitted.predict(table).shape == (2, 1, 1)
