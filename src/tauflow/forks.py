@@ -6,8 +6,6 @@ thread holds at that moment would stay shut in the child for ever.
 
 import os
 import threading
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -17,29 +15,18 @@ class _Acquirable(Protocol):
     def release(self) -> None: ...
 
 
-class Lock(AbstractContextManager[None]):
-    """A lock that is open in a forked child: for what is whole again between any two statements."""
+def make_lock() -> threading.Lock:
+    """Return a lock that is open in a forked child: for what is whole between any two statements.
 
-    def __init__(self) -> None:
-        self._renew()
-        _renewed.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-
-    def _renew(self) -> None:
-        self._lock = threading.Lock()
+    It is a lock of Python itself, which a signal handler that raises cannot leave shut: an
+    ``__enter__`` or ``__exit__`` in Python can be interrupted between two lines.
+    """
+    lock = threading.Lock()
+    _renewed.add(lock)
+    return lock
 
 
-_renewed: WeakSet[Lock] = WeakSet()
+_renewed: WeakSet[threading.Lock] = WeakSet()
 building = threading.RLock()
 """Held while something is built that no child could finish: a fork waits until it is."""
 
@@ -68,7 +55,7 @@ def _after() -> None:
 def _after_in_child() -> None:
     _after()
     for lock in _renewed:
-        lock._renew()
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from tauflow.forks import Lock
+from tauflow.forks import make_lock
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Evaluated:
 
 
 _evaluated: dict[int, _Evaluated] = {}
-_lock = Lock()
+_lock = make_lock()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tauflow.forks import Lock
+from tauflow.forks import make_lock
 from tauflow.plain_json import read_json
 
 from .attempt import MARKER
@@ -45,7 +45,7 @@ class Outlook:
         self._rows: dict[str, list[dict[str, Any]]] = {job.key: [] for job in jobs}
         self._read: dict[str, tuple[int, int]] = {}
         self._earlier: dict[str, float] = {}
-        self._lock = Lock()
+        self._lock = make_lock()
         for record in earlier:
             if record.status == DONE and record.seconds_per_epoch is not None:
                 self._earlier[record.row] = record.seconds_per_epoch

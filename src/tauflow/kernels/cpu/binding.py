@@ -10,13 +10,13 @@ where that pool cannot be used, it is a pool of Python threads; the kernels rele
 """
 
 import ctypes
-import itertools
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tauflow.errors import DtypeError
-from tauflow.forks import Lock, building
+from tauflow.forks import building, make_lock
 from tauflow.kernels.engine.torch_state import constant_when_traced
 from tauflow.solvers import TABLEAUS
 
@@ -115,8 +115,12 @@ def find_blas() -> Blas | None:
         functions = library.sgemm_, library.MKL_Set_Num_Threads_Local
     except (OSError, AttributeError):
         return None
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-    return Blas(*(address or 0 for address in addresses))
+    return Blas(*map(_address, functions))
+
+
+def _address(function: Any) -> int:
+    """Return where a function of a C library begins."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
@@ -153,7 +157,18 @@ def make_steps(solver: str) -> tuple[Any, Any]:
     return a, np.array(table.b, np.float32)
 
 
-Task = Callable[[int], None]
+class Team(NamedTuple):
+    """Addresses of functions of an OpenMP library.
+
+    Args:
+        start: ``GOMP_parallel``.
+        rank: ``omp_get_thread_num``.
+        size: ``omp_get_num_threads``, which may be smaller than what was asked for.
+    """
+
+    start: int
+    rank: int
+    size: int
 
 
 def slice_count(count: int) -> int:
@@ -173,36 +188,31 @@ def run_slices(
         slices: into how many the batch is cut; by default :func:`slice_count`.
     """
     slices = slice_count(count) if slices is None else slices
-    if slices == 1 and kernel.overloads:  # type: ignore[attr-defined]
-        kernel(0, 0, count, *arguments)
+    team = _openmp_pool() if slices > 1 else None
+    if team is not None:
+        loops_of("cpu.jit").run_region(team, kernel, count, slices, arguments)
         return
 
     def task(index: int) -> None:
         kernel(index, count * index // slices, count * (index + 1) // slices, *arguments)
 
-    if kernel.overloads:  # type: ignore[attr-defined]
-        _run(task, slices)
-        return
-    with building:
-        task(0)  # compiles, which one thread does alone
-    if slices > 1:
-        _run(lambda index: task(index + 1), slices - 1)
-
-
-def _run(task: Task, tasks: int) -> None:
-    pool = _openmp_pool()
-    if pool is None:
-        _run_on_python_threads(task, tasks)
-    else:
-        _run_on_openmp(pool, task, tasks)
+    first = 0
+    if not kernel.overloads:  # type: ignore[attr-defined]
+        with building:
+            task(first)  # compiles, which one thread does alone
+        first = 1
+    if slices - first == 1:
+        task(first)
+    elif slices > first:
+        _run_on_python_threads(task, range(first, slices))
 
 
 _home = os.getpid()
-_lock = Lock()
-_found: list[ctypes.CDLL | None] = []  # empty until looked for
+_lock = make_lock()
+_found: list[Team | None] = []  # empty until looked for
 
 
-def _openmp_pool() -> ctypes.CDLL | None:
+def _openmp_pool() -> Team | None:
     """Return the OpenMP library that torch has loaded, unless this is a forked child."""
     if os.getpid() != _home:
         return None  # libgomp hangs in a child whose parent has used it
@@ -212,77 +222,67 @@ def _openmp_pool() -> ctypes.CDLL | None:
     return _found[0]
 
 
-def _find_openmp() -> ctypes.CDLL | None:
+def _find_openmp() -> Team | None:
     folders = [Path(torch.__file__).parent / "lib", Path(torch.__file__).parents[1] / "torch.libs"]
     for path in (path for folder in folders for path in folder.glob("libgomp*.so*")):
         try:
             library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)  # only the one torch runs on
         except OSError:
             continue
-        library.GOMP_parallel.restype = None
-        library.GOMP_parallel.argtypes = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        return library
+        return Team(*(_address(getattr(library, name)) for name in _OF_OPENMP))
     return None
 
 
-_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_OF_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
-class _Team:
-    """One parallel region: its threads share the tasks out among themselves."""
+def _run_on_python_threads(task: Callable[[int], None], indices: Sequence[int]) -> None:
+    """Run tasks, the first on this thread.
 
-    def __init__(self, library: ctypes.CDLL, task: Task, tasks: int) -> None:
-        self.library, self.task, self.tasks = library, task, tasks
-        self.errors: list[BaseException] = []
+    The queues are of C: a signal handler that raises here cannot leave a lock of theirs shut.
+    """
+    inbox, ended = _python_threads(len(indices) - 1), SimpleQueue[BaseException | None]()
+
+    def work(index: int) -> None:
+        error = None
+        try:
+            task(index)
+        except BaseException as raised:
+            error = raised
+        ended.put(error)
+
+    for index in indices[1:]:
+        inbox.put(partial(work, index))
+    work(indices[0])
+    for error in [ended.get() for _ in indices]:
+        if error is not None:
+            raise error
+
+
+class _Threads(NamedTuple):
+    """Threads of a process that do what is put in their queue."""
+
+    owner: int
+    inbox: SimpleQueue[Callable[[], None]]
+    members: list[Thread]
 
     def work(self) -> None:
-        try:  # the team may be smaller than asked for
-            me, size = self.library.omp_get_thread_num(), self.library.omp_get_num_threads()
-            for index in range(me, self.tasks, size):
-                self.task(index)
-        except BaseException as error:
-            self.errors.append(error)
+        """Do it for ever."""
+        while True:
+            self.inbox.get()()
 
 
-_teams: dict[int, _Team] = {}  # regions under way, by the number that their threads receive
-_numbers = itertools.count(1)
+_threads: list[_Threads] = []
 
 
-@_BODY  # type: ignore[untyped-decorator]
-def _enter(number: int) -> None:
-    """Work for a region. One callback for all of them: making one takes longer than a call."""
-    _teams[number].work()
-
-
-def _run_on_openmp(library: ctypes.CDLL, task: Task, tasks: int) -> None:
-    number, team = next(_numbers), _Team(library, task, tasks)
-    _teams[number] = team
-    try:
-        library.GOMP_parallel(_enter, number, tasks, 0)
-    finally:
-        del _teams[number]
-    if team.errors:
-        raise team.errors[0]
-
-
-_threads: dict[str, tuple[int, int, ThreadPoolExecutor]] = {}
-
-
-def _run_on_python_threads(task: Task, tasks: int) -> None:
-    pool = _python_threads(tasks)
-    others = [pool.submit(task, index) for index in range(1, tasks)]
-    try:
-        task(0)
-    finally:
-        for other in others:
-            other.result()
-
-
-def _python_threads(size: int) -> ThreadPoolExecutor:
-    """Return the pool of this process; threads do not survive a fork."""
+def _python_threads(size: int) -> SimpleQueue[Callable[[], None]]:
+    """Return the queue of at least so many threads of this process; none survives a fork."""
     with _lock:
-        owner, width, pool = _threads.get("pool", (0, 0, None))
-        if pool is None or owner != os.getpid() or width < size:
-            pool = ThreadPoolExecutor(size, thread_name_prefix="tauflow")
-            _threads["pool"] = (os.getpid(), size, pool)
-        return pool
+        if not _threads or _threads[0].owner != os.getpid():
+            _threads[:] = [_Threads(os.getpid(), SimpleQueue(), [])]
+        threads = _threads[0]
+        while len(threads.members) < size:
+            thread = Thread(target=threads.work, name="tauflow", daemon=True)
+            thread.start()
+            threads.members.append(thread)  # which an interrupt may have kept from starting
+        return threads.inbox

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-from tauflow.forks import Lock
+from tauflow.forks import make_lock
 
 KEPT_BYTES = 1 << 30
 """Bytes kept for reuse at most."""
@@ -33,7 +33,7 @@ Block = NDArray[np.float32]
 
 _free: list[Block] = []  # oldest first
 _returned: deque[Block] = deque()  # by the garbage collector, which must not wait for the lock
-_lock = Lock()
+_lock = make_lock()
 
 
 def empty(*shape: int) -> Tensor:

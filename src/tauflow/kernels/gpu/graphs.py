@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tauflow.forks import Lock
+from tauflow.forks import make_lock
 from tauflow.kernels.engine.torch_state import forget_workspaces
 from tauflow.kernels.engine.workspace import on_release
 
@@ -105,7 +105,7 @@ class _Recording:
         self.size = size
         self.chunks: dict[int, tuple[Tensors, Callable[[], None]]] = {}
         self.refused = False
-        self.lock = Lock()
+        self.lock = make_lock()
 
     def replay(self, loop: Loop) -> bool:
         """Run a loop; return false, and leave its tensors, if it cannot be recorded."""
@@ -157,7 +157,7 @@ class _Recording:
 
 _seen: OrderedDict[Hashable, None] = OrderedDict()  # the latest last
 _recordings: OrderedDict[Hashable, _Recording] = OrderedDict()
-_lock = Lock()
+_lock = make_lock()
 
 
 def _recording(loop: Loop) -> _Recording | None:
