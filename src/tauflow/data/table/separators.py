@@ -2,14 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from tauflow.errors import DataError
-
-if TYPE_CHECKING:
-    from .sheet import Sheet
+from typing import Any
 
 DECIMAL_COMMA = re.compile(r"[+\u2212-]?\d*,\d+(?:[eE][+\u2212-]?\d+)?")
 _SPACES = "\u0020\u00a0\u2009\u202f'\u2019"  # of any width, and apostrophes
@@ -18,7 +11,7 @@ _GROUPED = re.compile(
     rf"(?:(?:,\d{{3}})+(?:\.\d*)?|(?:\.\d{{3}})+(?:,\d*)?|(?:[{_SPACES}]\d{{3}})+(?:[.,]\d*)?)"
 )
 _ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-_PLAIN = re.compile(r"[+\u2212-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+PLAIN = re.compile(r"[+\u2212-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _HUNDREDS = re.compile(r"[+-]?[1-9]\d\d")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{3,}")
 _WITHOUT = "Write numbers without signs between thousands: 1250."
@@ -70,23 +63,3 @@ def doubtful_commas(cells: Iterable[Any]) -> tuple[int, int] | None:
         return None
     divided = all(_ONE_COMMA.fullmatch(texts[place]) for place in commas)
     return (commas[0], wholes[0]) if divided else None
-
-
-def refuse_unread_numbers(sheet: "Sheet", column: str) -> None:
-    """Refuse text that is to be classes, if all of it would be numbers but for signs in these.
-
-    Raises:
-        DataError: it would.
-    """
-    cells = sheet.texts(column)[~sheet.missing(column)].occurring()
-    odd = cells.told(lambda one: is_grouped(one) or bool(DECIMAL_COMMA.fullmatch(one)), np.bool_)
-    plain = cells.told(lambda one: bool(_PLAIN.fullmatch(one)), np.bool_)
-    odd &= ~plain
-    if odd.any() and (odd | plain).all():
-        row = int(np.flatnonzero(~sheet.missing(column))[np.argmax(odd)])
-        advice = sheet.decimal_advice(row, column)
-        raise DataError(
-            f"{sheet.holds(row, column)}, which is no number as it is written, and all cells of "
-            f"the target seem to be numbers. {advice} If they are classes, say so: "
-            "task='classification' (--task)."
-        )

@@ -24,8 +24,8 @@ from .options import (
     WHOLE,
     TableOptions,
 )
-from .separators import refuse_unread_numbers
 from .sheet import FEW, Bools, Floats, Indices, Sheet, exact_number, truth
+from .unread import refuse_unread_numbers
 
 _PADDED = re.compile(r"[+-]?0\d+")
 
