@@ -19,7 +19,7 @@ from tauflow.recorded import python_number
 from .base import AbstractSequenceEstimator
 from .given import taking_times
 from .rows import Floats
-from .targets import Task, refuse_missing_classes
+from .targets import Task, refuse_missing_classes, refuse_mixed_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,6 +45,7 @@ class SequenceClassifier(ClassifierMixin, AbstractSequenceEstimator):  # type: i
         y = column_or_1d(y, warn=True)
         refuse_missing_classes(y)
         assert_all_finite(y, input_name="y")
+        refuse_mixed_classes(y)
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)

@@ -122,5 +122,6 @@ def rows_of_collection(
         places = [rows.names.index(one_of(rows.names, feature=name)) for name in fitted]
         rows = replace(rows, values=rows.values[:, places], names=tuple(fitted))
     if reset:
+        estimator._one_step = False
         estimator._columns = X._columns
     return rows

@@ -19,6 +19,7 @@ from tauflow.models.registry import entry_of
 from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
 
 from .ahead import samples_after, times_after, typical_gap
+from .arrays import array_of
 from .base import AbstractSequenceEstimator
 from .given import taking_times
 from .reading import remembered
@@ -288,7 +289,7 @@ class SequenceForecaster(AbstractSequenceEstimator):
 
 def _numbers_or_durations(ahead: Any) -> NDArray[Any]:
     """Return times ahead as an array; lists of durations, of which NumPy makes objects, too."""
-    array = np.asarray(ahead)
+    array = array_of(ahead)
     if array.dtype.kind == "O" and all(isinstance(one, timedelta) for one in array.ravel()):
         array = array.astype("timedelta64[us]")
     if array.dtype.kind not in "iufm":

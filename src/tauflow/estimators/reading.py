@@ -15,6 +15,7 @@ from tauflow.data.table.tidy import tidied
 from tauflow.data.table.times import read_times
 from tauflow.errors import ArgumentError, DataError, ShapeError
 
+from .arrays import array_of, features_of
 from .given import TABLE
 from .rows import Floats, Indices, Rows, Source
 from .targets import one_per_id
@@ -52,8 +53,10 @@ def rows_of_arrays(X: Any, *, layout: str, lengths: Any) -> tuple[Any, Indices |
     if getattr(X, "ndim", 2) < 3:
         if lengths is not None:
             raise ArgumentError("lengths are for sequences of several steps, and X has one each.")
-        return X, None, 1
-    array = np.asarray(X)
+        found = features_of(X)
+        if getattr(found, "ndim", 2) < 3:
+            return found, None, 1
+    array = array_of(X)
     if array.ndim > 3:
         raise ShapeError(
             f"X has shape {array.shape}, found array with dim {array.ndim}, expected (B, T, I) or "
@@ -84,7 +87,7 @@ def _is_list(X: Any) -> bool:
 
 
 def _rows_of_list(X: Sequence[Any], layout: str) -> tuple[Any, Indices, None]:
-    parts = [np.asarray(part) for part in X]
+    parts = [array_of(part) for part in X]
     for number, part in enumerate(parts):
         if part.ndim != 2:
             raise ShapeError(
@@ -168,7 +171,7 @@ def _rows_of_frames(
 
 
 def _checked_lengths(lengths: Any, count: int, steps: int) -> Indices:
-    found = np.asarray(lengths)
+    found = array_of(lengths)
     if found.shape != (count,) or found.dtype.kind not in "iu":
         raise ArgumentError(
             f"lengths must be {count} whole numbers, one per sequence, got {found.dtype} of shape "
@@ -294,21 +297,10 @@ def read_rows(
         rows = with_times(rows, dt=dt, t=t)
     else:
         X = _without(X, target)
-        values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
-        values = validate_data(
-            estimator,
-            values,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-        ).astype(np.float64)
-        single = series and counts is None
-        if single:
-            counts, steps = np.array([len(values)]), len(values)
-        elif counts is None:
-            counts = np.ones(len(values), np.int64)
-        rows = with_times(Rows(values, counts, steps=steps, single=single), dt=dt, t=t)
+        rows = _checked_arrays(estimator, X, lengths, layout=layout, series=series, reset=reset)
+        rows = with_times(rows, dt=dt, t=t)
     if reset:
+        estimator._one_step = rows.steps == 1
         estimator._columns = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in columns.items()
@@ -334,6 +326,30 @@ def _check_kind(X: Any, arrays: dict[str, Any], id: str) -> None:
             f"id={id!r} names a column of a table, and X is a {type(X).__name__}. Give a data "
             "frame, or leave id out."
         )
+
+
+def _checked_arrays(
+    estimator: Any, X: Any, lengths: Any, *, layout: str, series: bool, reset: bool
+) -> Rows:
+    values, counts, steps = rows_of_arrays(X, layout=layout, lengths=lengths)
+    values = validate_data(
+        estimator,
+        values,
+        reset=reset,
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan",
+    ).astype(np.float64)
+    if counts is not None:
+        return Rows(values, counts, steps=steps)
+    if series:
+        return Rows(values, np.array([len(values)]), steps=len(values), single=True)
+    if not (reset or getattr(estimator, "_one_step", True)):  # of files of before it is not known
+        raise ShapeError(
+            f"X has shape {values.shape}, and the estimator was fitted to sequences of several "
+            "steps. Give X[None] if it is one sequence, (T, I), such as X[0][None] of an array, "
+            "and X[:, None] if it is one step of each of several."
+        )
+    return Rows(values, np.ones(len(values), np.int64), steps=steps)
 
 
 def _checked_frames(

@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_array
 
 from tauflow.checks import within
 from tauflow.data.table.frames import some
-from tauflow.data.table.sheet import is_missing
 from tauflow.errors import ArgumentError, DataError, ShapeError
 from tauflow.training.defaults import FEWEST, VALIDATION_FRACTION
 
+from .arrays import array_of, missing_in
 from .given import NAMES
 from .rows import Floats, Indices, Rows, Source
 
@@ -78,6 +78,7 @@ def checked_weight(given: Any, count: int) -> Floats | None:
     """Return the weights of sequences, (B,), ``None`` if they all count alike."""
     if given is None:
         return None
+    given = array_of(given)
     weight: Floats = check_array(
         given, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="sample_weight"
     )
@@ -105,7 +106,7 @@ def per_sequence(name: str, given: Any, rows: Rows) -> NDArray[Any]:
         ShapeError: there are neither as many as sequences nor as rows, or it is a single one.
         DataError: a sequence of a table has several, or none, or an index is not that of the ids.
     """
-    given = given if hasattr(given, "iloc") else np.asarray(given)
+    given = given if hasattr(given, "iloc") else array_of(given)
     if not given.ndim:
         raise ShapeError(f"{name} must hold one entry per sequence, got {given.item()!r}.")
     source, owners = rows.source, None if rows.source is None else rows.source.owners
@@ -115,12 +116,12 @@ def per_sequence(name: str, given: Any, rows: Rows) -> NDArray[Any]:
             f"entries, and X has {len(rows)} sequences."
         )
     if rows.ids is None:
-        return np.asarray(given)
+        return array_of(given)
     if source is None or owners is None:
         _check_places(name, given, rows.ids)
     elif len(given) != len(rows):
-        return one_per_id(name, np.asarray(given), owners, rows.ids, np.arange(len(owners)))
-    y = np.asarray(given) if source is None else _in_order_of(rows.ids, name, given, source)
+        return one_per_id(name, array_of(given), owners, rows.ids, np.arange(len(owners)))
+    y = array_of(given if source is None else _in_order_of(rows.ids, name, given, source))
     _refuse_absent(name, y, rows.ids)
     return y
 
@@ -204,7 +205,7 @@ def _check_places(name: str, given: Any, ids: NDArray[Any]) -> None:
 
 def refuse_missing_classes(y: NDArray[Any]) -> None:
     """Raise :class:`DataError`, which names the first one, if entries of y, (B,), are missing."""
-    absent = _absent(y)
+    absent = missing_in(y)
     if absent.any():
         place = int(np.argmax(absent))
         raise DataError(
@@ -213,20 +214,19 @@ def refuse_missing_classes(y: NDArray[Any]) -> None:
         )
 
 
-def _absent(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where there is no value: text is one, whatever it says."""
-    absent: NDArray[np.bool_]
-    if y.dtype.kind == "O":
-        cells = [not isinstance(cell, str) and is_missing(cell) for cell in y.ravel().tolist()]
-        absent = np.array(cells, np.bool_).reshape(y.shape)
-    else:
-        absent = y != y  # of NaN and NaT alone
-    return absent
+def refuse_mixed_classes(y: NDArray[Any]) -> None:
+    """Raise :class:`DataError` if classes of y, (B,), have types that nothing sorts."""
+    firsts = {isinstance(one, str): one for one in y.tolist()} if y.dtype == object else {}
+    if len(firsts) > 1:
+        raise DataError(
+            f"y holds {firsts[True]!r} and {firsts[False]!r}, which is no text. Give classes of "
+            "one type, such as y.astype(str)."
+        )
 
 
 def _refuse_absent(name: str, y: NDArray[Any], ids: NDArray[Any]) -> None:
     """Raise :class:`DataError` if there is no target or weight for an id; ids are those of y."""
-    absent = _absent(y)
+    absent = missing_in(y)
     if absent.any():
         whose = str(ids[np.argwhere(absent)[0][0]])
         raise DataError(

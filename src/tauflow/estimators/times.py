@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tauflow.errors import ArgumentError, ShapeError, TimeError
 from tauflow.resolution import float_type, lost_gap
 
+from .arrays import array_of
 from .rows import Floats, Rows
 
 
@@ -63,8 +64,8 @@ def _gaps_between(rows: Rows, times: NDArray[Any]) -> Floats:
     if bad.any():
         place = _place(rows, int(np.argmax(bad)))
         raise TimeError(f"t is not finite at {place}; remove samples without a time.")
-    if times.dtype.kind == "u":
-        times = times.astype(np.int64)  # differences of unsigned numbers wrap around
+    if times.dtype.kind in "iu":
+        times = times.astype(np.int64)  # differences of short or unsigned integers wrap around
     between = in_seconds(np.diff(times, prepend=times[:1]))
     between[rows.starts] = 0.0
     if (between < 0).any():
@@ -92,7 +93,7 @@ def in_seconds(values: NDArray[Any]) -> Floats:
 def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
     """Return one value per row, (R,), of what comes in the shape of X."""
     if rows.steps is not None:
-        values = np.asarray(given)
+        values = array_of(given)
         shape = (len(rows), rows.steps)
         flat = values.shape == (max(shape),) and min(shape) == 1  # one sequence, or of one step
         fits = flat or values.shape in (shape, (*shape, 1))
@@ -102,7 +103,7 @@ def _companion(rows: Rows, name: str, given: Any) -> NDArray[Any]:
             )
         values = values.reshape(shape)[np.arange(rows.steps) < rows.lengths[:, None]]
         return _numeric(name, _without_zones(name, [values]))
-    parts = [np.asarray(part).reshape(-1) for part in given]
+    parts = [array_of(part).reshape(-1) for part in given]
     found = [len(part) for part in parts]
     if found != rows.lengths.tolist():
         if len(parts) != len(rows):
@@ -125,8 +126,8 @@ def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     plain = []
     for values in parts:
         dates = values.tolist() if values.dtype.kind == "O" else []
-        if dates and all(isinstance(one, datetime) for one in dates):
-            zoned |= {one.tzinfo is not None for one in dates if one == one}  # NaT is none
+        if dates and all(one is None or isinstance(one, datetime) for one in dates):
+            zoned |= {one.tzinfo is not None for one in dates if one is not None and one == one}
             plain.append(_in_utc(name, dates))
         else:
             zoned |= {False} if values.dtype.kind == "M" else set()
@@ -139,10 +140,10 @@ def _without_zones(name: str, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(plain)
 
 
-def _in_utc(name: str, dates: Sequence[datetime]) -> NDArray[np.datetime64]:
+def _in_utc(name: str, dates: Sequence[Any]) -> NDArray[np.datetime64]:
     moments, finer = [], []
     for one in dates:
-        there = one == one
+        there = one is not None and one == one  # NaT is none
         try:
             moment = one.astimezone(timezone.utc) if there and one.tzinfo is not None else one
         except OverflowError:
