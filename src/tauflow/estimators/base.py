@@ -1,6 +1,7 @@
 """What the estimators share: parameters, reading X, training and running the model."""
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tauflow.data.table.from_frame import sheet_of
 from tauflow.errors import ArgumentError, DataError
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning
-from tauflow.training import Recipe, train
+from tauflow.training import Recipe, TrainingResult, train
 from tauflow.training.callbacks import AnyCallback
 from tauflow.training.defaults import HIDDEN_SIZE, RECIPE
 from tauflow.training.metrics import predict
@@ -28,11 +29,11 @@ from tauflow.training.modes import evaluating
 from .collection import SequenceCollection, rows_of_collection
 from .files import read_estimator, write_estimator
 from .given import taking_times
-from .network import OWN, device_of, network_of, recipe_of
+from .network import OWN, device_of, network_of, recipe_of, recipe_of_refit
 from .preparation import DTYPES, Preparation
 from .reading import is_table, read_rows
 from .rows import Floats, Rows
-from .state import as_before_if_it_fails, copied, copied_network, same
+from .state import as_before_if_it_fails, check_kinds, copied, copied_network, refuse_changes
 from .targets import (
     AUTO,
     Task,
@@ -67,8 +68,9 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             stands in for ``epochs``, ``lr``, ``batch_size`` and ``patience`` too.
         validation_fraction: share of the sequences, drawn by ``random_state``, that are kept for
             validation: the weights of the best epoch are kept. 0: all are trained on, and the last
-            epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more, and 0 of fewer. Not used if
-            ``fit`` is given validation data.
+            epoch's are kept. ``"auto"``: 0.15 of 20 sequences or more say which epoch is the best,
+            and the network is then trained once more for so many epochs, on all; 0 of fewer. Not
+            used if ``fit`` is given validation data.
         patience: epochs without a better score on the validation data after which training stops;
             ``None`` for all epochs. ``"auto"``: 10 with validation data.
         warm_start: whether ``fit`` goes on from the network and the scaling of the ``fit`` before,
@@ -157,7 +159,8 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             {given}
 
         Returns:
-            Itself. ``result_`` is what :func:`tauflow.train` returned, ``module_`` the network.
+            Itself. ``result_`` is what :func:`tauflow.train` returned, of two trainings for the
+            first, ``module_`` the network.
         """
         with as_before_if_it_fails(self):
             self._fit(X, y, sample_weight, validation, given)
@@ -293,7 +296,7 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, validation: Any, given: "Given") -> None:
         """Learn, changing nothing in place that a fit before has learned."""
-        self._check_kinds()
+        check_kinds(self)
         goes_on = bool(self.warm_start) and hasattr(self, "module_")
         rows, y = self._read(X, y, given, reset=not goes_on)
         weight = self._weight(sample_weight, rows)
@@ -302,34 +305,45 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31))
         share = self.validation_fraction if validation is None else 0.0
-        learned, held = self._parts(Weighed(rows, targets, weight), share, random)
+        whole = Weighed(rows, targets, weight)
+        learned, held = self._parts(whole, share, random)
         task = self._task(learned.targets, learned.weight)
-        device = device_of(self.device)
         if goes_on:
-            self._refuse_changes()
+            refuse_changes(self, self._built)
             self.module_: nn.Module = copied_network(self.module_)
         else:
-            self._start(learned.rows, learned.targets, learned.weight, task, seed)
+            self._start(*learned, task, seed)
         if validation is not None:
             held = self._validation(validation)
-        valid = None if held is None else self._batch(held.rows, held.targets, held.weight)
-        self.result_ = train(
+        self.result_, recipe = self._train(learned, held, task, seed)
+        again = recipe_of_refit(recipe, self.result_.best_epoch)
+        if share == AUTO and held is not None and again is not None and not goes_on:
+            with warnings.catch_warnings():  # which have been given
+                warnings.simplefilter("ignore", UserWarning)
+                task = self._task(targets, weight)
+                self._start(*whole, task, seed)
+                self._train(whole, None, task, seed, again)
+
+    def _train(
+        self, learned: Weighed, held: Weighed | None, task: Task, seed: int, again: Any = None
+    ) -> tuple[TrainingResult, Recipe]:
+        """Train, by the recipe of the parameters or once more by another one, which is returned."""
+        valid = None if held is None else self._batch(*held)
+        own = {name: getattr(self, name) for name in OWN}
+        recipe = again or recipe_of(self.recipe, own, task, validated=valid is not None)
+        result = train(
             self.module_,
-            train=self._batch(learned.rows, learned.targets, learned.weight),
+            train=self._batch(*learned),
             valid=valid,
             loss=task.loss,
             metric=task.metric,
-            recipe=recipe_of(
-                self.recipe,
-                {name: getattr(self, name) for name in OWN},
-                task,
-                validated=valid is not None,
-            ),
+            recipe=recipe,
             seed=seed,
-            device=device,
+            device=device_of(self.device),
             progress=bool(self.verbose),
-            callbacks=self.callbacks or (),
+            callbacks=() if again else self.callbacks or (),
         )
+        return result, recipe
 
     def _parts(
         self, given: Weighed, share: float | str, random: np.random.RandomState
@@ -366,21 +380,6 @@ class AbstractSequenceEstimator(BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
         self.module_ = module.to(DTYPES[self.dtype])
-
-    def _check_kinds(self) -> None:
-        for name, kind, words in (("options", Mapping, "mapping"), ("callbacks", Sequence, "list")):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise ArgumentError(f"{name} must be a {words}, got {value!r}.")
-
-    def _refuse_changes(self) -> None:
-        for name, value in self._built.items():
-            if not same(getattr(self, name), value):
-                raise ArgumentError(
-                    f"warm_start goes on with the network of the fit before, whose {name} was "
-                    f"{value!r} and is {getattr(self, name)!r} now. Set it back, or set "
-                    "warm_start=False."
-                )
 
     def _validation(self, given: Any) -> Weighed:
         """Return sequences of validation data."""

@@ -106,6 +106,17 @@ def recipe_of(
     return adapted(usual, {**own, **more})
 
 
+def recipe_of_refit(recipe: Recipe, epochs: int) -> Recipe | None:
+    """Return how to train again for so many epochs, without validation data.
+
+    ``None`` for recipes that depend on validation data, or on the number of their epochs.
+    """
+    if recipe.select == "last" or recipe.schedule != "constant" or recipe.curriculum is not None:
+        return None
+    plain = {"on_divergence": "raise", "score_last_epoch": True}
+    return adapted(recipe, {"select": "last", "epochs": epochs, **plain})
+
+
 def device_of(name: str) -> torch.device:
     """Return a device by its name; ``"auto"`` is the accelerator if there is one.
 

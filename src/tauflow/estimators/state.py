@@ -1,7 +1,7 @@
 """What an estimator holds: as it was if a fit fails, and what its network was built of."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tauflow.errors import ArgumentError
 from tauflow.sequence.reparametrised import recompute_parameters
 
 
@@ -62,3 +63,22 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     return one is other or bool(np.all(one == other))
+
+
+def check_kinds(estimator: object) -> None:
+    """Raise :class:`ArgumentError` if options are no mapping, or callbacks no list."""
+    for name, kind, words in (("options", Mapping, "mapping"), ("callbacks", Sequence, "list")):
+        value = getattr(estimator, name)
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentError(f"{name} must be a {words}, got {value!r}.")
+
+
+def refuse_changes(estimator: object, built: Mapping[str, Any]) -> None:
+    """Raise :class:`ArgumentError` if parameters are not those that a network was built with."""
+    for name, value in built.items():
+        if not same(getattr(estimator, name), value):
+            raise ArgumentError(
+                f"warm_start goes on with the network of the fit before, whose {name} was "
+                f"{value!r} and is {getattr(estimator, name)!r} now. Set it back, or set "
+                "warm_start=False."
+            )

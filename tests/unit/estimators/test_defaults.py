@@ -137,3 +137,28 @@ def test_series_of_a_table_are_cut_too():
     fitted = SequenceForecaster(**FAST, window=10).fit(table, id="who")
     assert fitted.result_.valid is not None
     assert fitted.predict(table).shape == (2, 1, 1)
+
+
+def test_all_sequences_are_trained_on_once_the_best_epoch_is_known():
+    X, t, y, _ = sequences(40, missing=0.2)
+    auto = SequenceClassifier(**{**FAST, "epochs": 30, "lr": 0.05}).fit(X, y, t=t)
+    best = auto.result_.best_epoch
+    assert auto.result_.valid is not None
+    whole = SequenceClassifier(**{**FAST, "epochs": best, "lr": 0.05}, validation_fraction=0)
+    whole.fit(X, y, t=t)
+    np.testing.assert_array_equal(auto.predict_proba(X, t=t), whole.predict_proba(X, t=t))
+    part = SequenceClassifier(**{**FAST, "epochs": best, "lr": 0.05}, validation_fraction=0.15)
+    assert not np.array_equal(
+        part.fit(X, y, t=t).predict_proba(X, t=t), whole.predict_proba(X, t=t)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes", [{"schedule": "cosine"}, {"curriculum": (2,), "curriculum_epochs": 1}]
+)
+def test_recipes_that_depend_on_their_length_train_once(changes):
+    X, t, y, _ = sequences(40)
+    kept = SequenceClassifier(**FAST, recipe=changes)
+    given = SequenceClassifier(**FAST, recipe=changes, validation_fraction=0.15)
+    expected = given.fit(X, y, t=t).predict_proba(X, t=t)
+    np.testing.assert_array_equal(kept.fit(X, y, t=t).predict_proba(X, t=t), expected)

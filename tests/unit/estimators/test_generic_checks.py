@@ -9,7 +9,7 @@ SMALL = {
     **{"model": "gru", "hidden_size": 8, "backend": "reference"},
     # Full batches in double precision: a weight of 3 then is three rows to the last digits.
     **{"epochs": 5, "lr": 0.2, "batch_size": 1000, "dtype": "float64"},
-    "validation_fraction": 0,
+    **{"validation_fraction": 0, "recipe": {"ema": None}},
 }
 ESTIMATORS = [
     SequenceClassifier(**SMALL),

@@ -94,7 +94,9 @@ def _of_two_classes(data: TaskData) -> Measured:
         shown = tuple(name for name in _RARE if not METRICS[name].both_classes)
         why = "The validation or test part holds one class alone, so that there is no AUROC."
         return Measured(card.metric, shown, (f"{what} {why}",))
-    how = "AUROC takes the place of accuracy in the report. The loss on the validation part chooses "
+    how = (
+        "AUROC takes the place of accuracy in the report. The loss on the validation part chooses "
+    )
     how += "the epoch; --metric chooses another metric for both."
     return Measured(_RARE[0], _RARE, (f"{what} {how}",))
 
