@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from tauflow.checks import one_of
-from tauflow.draw.palette import styled
+from tauflow.draw.palette import VERMILION, styled
 from tauflow.errors import ArgumentError, TauflowError
 from tauflow.experiments.run.cluster import crew_of, words
 from tauflow.plain_text import markdown_table as markdown_rows
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+SMALL = "small: not the paper's settings"
+"""What is written below the pictures of a quick look."""
 _DPI = {"full": 140, "small": 80}  # of PNG files, and of what is dense in the others
 _DENSE = 3000  # points of one artist, above which it is stored as pixels
 _MARKER = 8  # points that take as much room as one marker
@@ -150,7 +152,7 @@ def _made(name: str, size: str, seed: int, formats: Sequence[str]) -> _Made:
             torch.manual_seed(job.seed)
             result = entry.compute(job)
         with job.timed("drawing"):
-            contents = _pictures(result, formats, _DPI[job.size])
+            contents = _pictures(result, formats, job.size)
     contents |= _data(result)
     contents["json"] = _record(entry, job, result, list(contents))
     return _Made(name, contents, result.findings, job.seconds["all"])
@@ -184,15 +186,17 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _pictures(result: Result, formats: Sequence[str], dpi: int) -> dict[str, bytes]:
+def _pictures(result: Result, formats: Sequence[str], size: str) -> dict[str, bytes]:
     from matplotlib import pyplot as plt
 
-    contents = {}
+    contents, dpi = {}, _DPI[size]
     with styled():
         figure = result.draw()
         try:
             _rasterise_dense(figure)
             _plain_log_axes(figure)
+            if size == "small":
+                figure.supxlabel(SMALL, fontsize="small", color=VERMILION)
             images = any(ax.images for ax in figure.axes)
             for form in formats:
                 file = io.BytesIO()

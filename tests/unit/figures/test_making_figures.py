@@ -23,7 +23,13 @@ from tauflow.figures import (
     make_figure,
     write_gallery,
 )
-from tauflow.figures.make import _fewer_colours, _plain_log_axes, _rasterise_dense, markdown_table
+from tauflow.figures.make import (
+    _fewer_colours,
+    _pictures,
+    _plain_log_axes,
+    _rasterise_dense,
+    markdown_table,
+)
 
 CHEAP = "cfc-figure-5"
 LINES = "gnode-figure-4"
@@ -48,6 +54,14 @@ def test_names():
     for entry in FIGURES.values():
         assert entry.caption.endswith(".")
         assert all(sentence.endswith(".") for sentence in entry.differs)
+
+
+@pytest.mark.parametrize("size", ["small", "full"])
+def test_a_quick_look_says_in_the_picture_that_it_is_one(size):
+    figure, _ = plt.subplots(layout="constrained")
+    contents = _pictures(Result(lambda: figure, {}), ("png", "svg"), size)
+    assert contents.keys() == {"png", "svg"}
+    assert figure.get_supxlabel() == ("small: not the paper's settings" if size == "small" else "")
 
 
 def test_bad_arguments(tmp_path):

@@ -97,7 +97,7 @@ def _draw_roc(
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     axes.set(title="ROC", xlabel="false positives", ylabel="true positives", aspect="equal")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25))
 
 
 def _draw_calibration(

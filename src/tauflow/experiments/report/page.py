@@ -69,6 +69,7 @@ class Page:
         listings: small tables.
         command: how to use the model next.
         needed: what that needs.
+        verdicts: what must not be overlooked of the results.
     """
 
     title: str
@@ -87,6 +88,7 @@ class Page:
     listings: Sequence[Listing] = ()
     command: str = ""
     needed: str = ""
+    verdicts: Sequence[str] = ()
 
 
 def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
@@ -250,9 +252,8 @@ def _with_scores(page: Page, runs: Sequence[TaskRun]) -> Page:
             for one, kind in [*networks, *others]
         ],
         numbers=range(1, 1 + len(first.metrics)),
-        caption=" ".join(
-            [*verdicts, scores.caption(first, [run.record for run in runs]), *first.notes]
-        ),
+        caption=" ".join([scores.caption(first, [run.record for run in runs]), *first.notes]),
+        verdicts=verdicts,
         tiles=[*scores.tiles(first), *page.tiles[1:]] if len(runs) == 1 else page.tiles,
     )
 

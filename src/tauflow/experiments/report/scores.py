@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tauflow.experiments.run.measured import OF_ONE_CLASS
 from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.scored import Scored, TestScores
 
@@ -50,7 +51,9 @@ def intervals(one: Scored, scores: TestScores) -> list[str]:
 
 def show(value: float, metric: str) -> str:
     """Return a score as text: of errors, which have units, four digits."""
-    return f"{value:.4g}" if metric in (*_PLAIN, _SQUARED) else show_number(value, metric)
+    if metric in (*_PLAIN, _SQUARED):
+        return f"{value:.4g}"
+    return f"{value:.3f}" if metric == "r2" else show_number(value, metric)
 
 
 def tiles(scores: TestScores) -> list[tuple[str, str]]:
@@ -72,7 +75,10 @@ def caption(scores: TestScores, records: Sequence[RunRecord]) -> str:
     """Say what the scores are of, what selected the epoch, and what the intervals are made of."""
     told = ["Scores on the test part."]
     if scores.positive:
-        told.append(f"Average precision and F1 score are of {scores.positive!r}.")
+        names = [label(one, scores) for one in scores.metrics if one in OF_ONE_CLASS]
+        verb = "is" if len(names) == 1 else "are"
+        text = " and ".join(names)
+        told.append(f"{text[:1].upper()}{text[1:]} {verb} of {scores.positive!r}.")
     if scores.unit == "":
         told.append("Errors are in standard deviations of each target, averaged over targets.")
     if len(records) == 1:

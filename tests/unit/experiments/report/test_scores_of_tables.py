@@ -1,0 +1,128 @@
+"""Scores of a table as texts: units, intervals, and what must not be overlooked."""
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+
+from tauflow.data import TableOptions
+from tauflow.experiments.report import scores
+from tauflow.experiments.report.page import write_comparison, write_run_report
+from tauflow.experiments.run.scored import Scored, TestScores
+from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+
+
+def found(ours, theirs, *metrics, unit=None, positive=""):
+    """Return scores of a network and a baseline, with intervals of half and twice the score."""
+
+    def scored(name, values):
+        values = dict(zip(metrics, values, strict=True))
+        return Scored(name, values, {n: (v / 2, 2 * v) for n, v in values.items()}, 0.0)
+
+    baselines = (scored("gradient boosting", theirs),)
+    return TestScores(metrics, scored("cfc", ours), baselines, unit, positive, "How.", ())
+
+
+def test_errors_have_the_unit_of_the_table():
+    table = found([39.1531, 0.123], [1.0, 1.0], "rmse", "r2", unit="kW")
+    assert scores.headers(table) == ["model", "RMSE, kW", "R²"]
+    assert scores.values(table.network, table) == ["cfc", "39.15", "0.123"]
+    assert scores.intervals(table.network, table) == ["", "19.58 to 78.31", "0.061 to 0.246"]
+    assert scores.tiles(table) == [
+        ("test RMSE, kW (95 %: 19.58 to 78.31)", "39.15"),
+        ("test R²", "0.123"),
+    ]
+    several = replace(table, unit="")
+    assert scores.headers(several)[1] == "RMSE"
+    record = SimpleNamespace(best_epoch=3, epochs=4, valid=None, test=None)
+    assert "in standard deviations of each target" in scores.caption(several, [record])
+
+
+def test_what_selected_is_said_in_small_print():
+    table = found([0.7], [0.6], "average_precision", positive="yes")
+    record = SimpleNamespace(
+        best_epoch=3,
+        epochs=4,
+        valid=0.81234,
+        test=0.7,
+        metric="auroc",
+        config={"recipe": {"select_by": None}},
+    )
+    caption = scores.caption(table, [record])
+    assert "Average precision is of 'yes'." in caption
+    assert (
+        "Weights of epoch 3 of 4, selected by a validation AUROC of 0.8123 (test 0.7)." in caption
+    )
+    record.config["recipe"]["select_by"] = "accuracy"
+    assert "with a validation AUROC" in scores.caption(table, [record])
+    values = replace(table, metrics=("rmse",), unit="kW", positive="")
+    record.metric = "mse"
+    assert "MSE of scaled targets of 0.8123" in scores.caption(values, [record])
+    assert "selected by" not in scores.caption(table, [record, record])
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "theirs", "said"),
+    [
+        ("auroc", 0.78, 0.81, "better than cfc: AUROC 0.810 against 0.780."),
+        ("auroc", 0.81, 0.78, None),
+        ("accuracy", 0.6, 0.61, "better than cfc: accuracy 61.00 % against 60.00 %."),
+        ("rmse", 2.0, 1.5, "better than cfc: RMSE 1.5 against 2."),
+        ("rmse", 1.5, 2.0, None),
+        ("brier", 0.1, 0.1, "as well as cfc: Brier score 0.100."),
+    ],
+)
+def test_a_network_that_is_not_better_is_named(metric, ours, theirs, said):
+    expected = [] if said is None else [f"Gradient boosting scores {said}"]
+    assert scores.verdict(found([ours], [theirs], metric)) == expected
+
+
+def run_of(folder, model="gru", **said):
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"id": np.repeat(np.arange(80), 4), "t": np.tile(np.arange(4), 80)})
+    own = rng.normal(size=80)
+    frame["a"] = np.repeat(own, 4) + 0.1 * rng.normal(size=320)
+    frame["died"] = np.where(np.repeat(own, 4) > 1.0, "yes", "no")
+    frame["level"] = 100 + 20 * np.repeat(own, 4)
+    file = folder / "own.csv"
+    frame.to_csv(file, index=False)
+    options = TableOptions(id="id", time="t", features=["a"], **said)
+    recipe = replace(RECIPE, epochs=1)
+    return run_task(
+        CsvFile(file, options),
+        model,
+        hidden_size=2,
+        recipe=recipe,
+        runs_dir=folder,
+        progress=False,
+    )
+
+
+def test_a_page_begins_with_them(tmp_path):
+    page = write_run_report(run_of(tmp_path, target="level")).read_text(encoding="utf-8")
+    (first, *_) = re.findall(r'<div class="tile"><b>(.*?)</b><span>(.*?)</span>', page)
+    assert re.fullmatch(r"test RMSE, level \(95 %: [\d.]+ to [\d.]+\)", first[1])
+    assert 1 < float(first[0]) < 60  # as the targets vary by 20
+    assert re.search(r"<small>[\d.]+ to [\d.]+</small>", page)
+    assert '<p class="verdict">Gradient boosting scores better than gru: RMSE, level' in page
+    assert "training mean" in page
+
+
+def test_a_comparison_has_the_scores_of_all(tmp_path):
+    runs = [run_of(tmp_path, name, target="died") for name in ("gru", "elman")]
+    page = write_comparison(runs).read_text(encoding="utf-8")
+    for text in ("AUROC", "average precision", "Brier score", "accuracy, %", "gradient boosting"):
+        assert text in page
+    rows = re.findall(r'<tr class="ours">\s*<td class="">(\w+)', page)
+    assert rows == ["gru", "elman"]
+    assert "&#39;yes&#39; is rare" in page
+
+
+def test_long_commands_wrap(tmp_path):
+    page = write_run_report(run_of(tmp_path, target="died")).read_text(encoding="utf-8")
+    assert "<pre><code>tauflow predict" in page
+    assert re.search(r"pre \{[^}]*white-space: pre-wrap", page)
+    assert re.search(r"pre, code \{[^}]*overflow-wrap: anywhere", page)
