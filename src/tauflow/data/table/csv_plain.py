@@ -51,15 +51,16 @@ def plain_rows(stream: IO[bytes], width: int, delimiter: str) -> Indices | None:
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, some megabytes at a time; of a very long line only its beginning."""
-    rest = b""
+    """Yield whole lines, some megabytes at a time."""
+    rest: list[bytes] = []
     while block := stream.read(_BLOCK):
-        block = rest + block
-        end = block.rfind(b"\n") + 1 or len(block)
-        rest = block[end:]
-        yield block[:end]
-    if rest:
-        yield rest + b"\n"
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*rest, block[:end]])
+            rest = []
+        rest.append(block[end:])
+    if any(rest):
+        yield b"".join([*rest, b"\n"])
 
 
 def _is_text(block: bytes) -> bool:
@@ -94,11 +95,9 @@ def _rows_in(block: bytes, width: int, delimiter: str) -> tuple[Indices, int] | 
 def _delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indices | None:
     """Return how many delimiters each line has outside of quotations.
 
-    ``None`` if a line is too long, or a quotation mark neither begins nor ends a cell of the line,
+    ``None`` if a cell is too long, or a quotation mark neither begins nor ends a cell of the line,
     nor stands twice within it.
     """
-    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():
-        return None
     places = np.flatnonzero(block == delimiter)
     marks = np.flatnonzero(block == _QUOTE)
     if marks.size:
@@ -109,6 +108,10 @@ def _delimiters(block: NDArray[np.uint8], ends: Indices, delimiter: int) -> Indi
         if not plain or (np.searchsorted(marks, ends) % 2).any():
             return None
         places = places[np.searchsorted(marks, places) % 2 == 0]
+    if np.diff(ends, prepend=-1).max() > csv.field_size_limit():  # of many cells, or of a long one
+        cuts = np.sort(np.concatenate([places, ends]))
+        if np.diff(cuts, prepend=-1).max() > csv.field_size_limit():
+            return None
     return np.diff(np.searchsorted(places, ends), prepend=0)
 
 
@@ -134,21 +137,22 @@ def typed_columns(
         rows: how many there are.
         absent: cells without a value, beside the usual ones.
     """
-    start, text = stream.tell(), set(text)
-    while True:
+    start = stream.tell()
+
+    def parsed(text: Collection[int], only: Collection[int]) -> dict[int, Column | None]:
         stream.seek(start)
-        try:
-            found = _parsed(pandas, stream, width, signs, text, rows, absent)
-        except (ValueError, OverflowError):
-            return None
-        uncertain = {place for place, column in enumerate(found) if column is None}
-        uncertain |= {place for place in labels if _has_few_whole(found[place])}
-        if not uncertain:
-            break
-        if uncertain <= text:
-            return None
-        text |= uncertain
-    columns = [column for column in found if column is not None]
+        return _parsed(pandas, stream, width, signs, text, rows, absent, only)
+
+    try:
+        found = parsed(text, range(width))
+        again = {place for place, column in found.items() if column is None}
+        again |= {place for place in labels if _has_few_whole(found[place])}
+        found |= parsed(again, sorted(again)) if again - set(text) else {}
+    except (ValueError, OverflowError):
+        return None
+    columns = [column for column in found.values() if column is not None]
+    if len(columns) < width:
+        return None
     empty: NDArray[np.bool_] | None = None
     for column in columns:
         if isinstance(column, Coded):
@@ -169,21 +173,23 @@ def _parsed(
     text: Collection[int],
     rows: int,
     absent: Collection[str],
-) -> list[Column | None]:
-    """Return the columns, ``None`` in place of those that are to be read again as text.
+    only: Collection[int],
+) -> dict[int, Column | None]:
+    """Return some columns by place, ``None`` for those that are to be read again as text.
 
     Raises:
         ValueError: the rows are none for pandas, or more or fewer than there are.
     """
     # From 3.1 on, pandas reads all digits of a number by itself.
     older = tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1)
-    growing = [_Growing(rows) for _ in range(width)]
+    growing = {place: _Growing(rows) for place in only}
     with pandas.read_csv(
         stream,
         sep=signs[0],
         decimal=signs[1],
         header=None,
         names=range(width),
+        usecols=only,
         index_col=False,
         dtype=dict.fromkeys(text, object),
         na_values=[*MISSING_WORDS, *absent],
@@ -194,11 +200,25 @@ def _parsed(
     ) as chunks:
         for chunk in chunks:
             rows -= len(chunk)
-            for place, column in enumerate(growing):
-                column.add(_cells(pandas, chunk[place]))
+            numbers = _number_columns(chunk)
+            for place, column in growing.items():
+                cells = numbers.get(place)
+                column.add(_cells(pandas, chunk[place]) if cells is None else cells)
     if rows:
         raise ValueError("fewer rows than lines")
-    return [column.whole() for column in growing]
+    return {place: column.whole() for place, column in growing.items()}
+
+
+def _number_columns(chunk: Any) -> dict[int, NDArray[Any]]:
+    """Return the columns of numbers by place; a frame takes its time to hand out one at a time."""
+    places: dict[Any, list[int]] = {}
+    for place, dtype in chunk.dtypes.items():
+        if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+            places.setdefault(dtype, []).append(place)
+    found: dict[int, NDArray[Any]] = {}
+    for of_type in places.values():
+        found.update(zip(of_type, chunk[of_type].to_numpy().T, strict=True))
+    return found
 
 
 class _Growing:
@@ -260,15 +280,13 @@ def _is_exact(numbers: NDArray[Any]) -> bool:
 
 
 def _cells(pandas: Any, series: Any) -> Column | None:
-    """Return cells that are what is in the file, numbers with all their digits, or text.
+    """Return cells of text, those that are what is in the file.
 
     ``None`` of others, which are truth values, very large numbers, or both.
     """
-    if isinstance(series.dtype, np.dtype):
-        if series.dtype.kind in "iuf":
-            return np.asarray(series)
-        if pandas.api.types.infer_dtype(series) not in ("string", "empty"):
-            return None
+    text = ("string", "empty")
+    if isinstance(series.dtype, np.dtype) and pandas.api.types.infer_dtype(series) not in text:
+        return None
     codes, different = pandas.factorize(series)
     texts: list[str] = different.tolist()
     found = Coded(texts, codes).put(None, codes < 0)

@@ -1,7 +1,8 @@
 """A data frame of any library, or a mapping of names to arrays, as a table in memory."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,11 @@ def _masked(values: Any) -> NDArray[Any]:
     return cells
 
 
+def repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs again, if one does."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def check_unique(where: str, names: Sequence[str]) -> None:
     """Raise :class:`ArgumentError` if two columns have one name, or one that cannot be printed."""
     for name in names:
@@ -131,8 +137,8 @@ def check_unique(where: str, names: Sequence[str]) -> None:
                 f"{where}: the column {name[:SHOWN]!r} has the control character {character!r} in "
                 "its name. Remove it."
             )
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
+    twice = repeated(names)
+    if twice is not None:
         raise ArgumentError(
-            f"{where}: several columns are called {twice[0]!r}. Give each a name of its own."
+            f"{where}: several columns are called {twice!r}. Give each a name of its own."
         )

@@ -14,6 +14,7 @@ from tauflow.errors import ArgumentError, DataError
 
 from .coded import Coded
 from .frames import Sequences, some
+from .from_frame import repeated
 from .options import AFTER, GAP_AHEAD, Categories, TableOptions
 from .separators import is_grouped
 from .sheet import EXACT, Floats, Indices, Sheet, as_number, is_missing, truth
@@ -116,11 +117,11 @@ def feature_columns(sheet: Sheet, options: TableOptions) -> tuple[str, ...]:
     names = [name for name in sheet.columns if name not in used]
     if options.features is not None:
         names = [sheet.check_name(name, "feature") for name in options.features]
-        twice = [name for name in names if names.count(name) > 1]
-        if (options.id is not None and options.id in names) or twice:
+        twice = repeated(names)
+        if (options.id is not None and options.id in names) or twice is not None:
             raise ArgumentError(
-                f"features: column {twice[0] if twice else options.id!r} is "
-                f"{'named twice' if twice else 'the id'}. Leave it out."
+                f"features: column {options.id if twice is None else twice!r} is "
+                f"{'the id' if twice is None else 'named twice'}. Leave it out."
             )
     read_off = next((name for name in options.targets if name in names), None)
     if options.is_forecast:

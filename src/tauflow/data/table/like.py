@@ -295,7 +295,7 @@ def _ahead(sequences: Sequences, last: float | None) -> Floats:
 def _flagged(info: TableInfo, there: Bools) -> tuple[int, ...]:
     """Return which of the inputs, of those that are there, (R, I), have one that says so."""
     count = there.shape[1]
-    names, more = info.inputs[:count], info.inputs[count:]
+    names, more = info.inputs[:count], set(info.inputs[count:])
     flagged = tuple(place for place in range(count) if MEASURED.format(names[place]) in more)
     silent = np.setdiff1d(np.flatnonzero(~there.all(axis=0)), flagged)
     if silent.size:

@@ -298,10 +298,11 @@ def _is_per_step(
 def _forecast(options: TableOptions, inputs: Inputs) -> tuple[str, ...]:
     """Return the features whose later values are predicted."""
     numbers = inputs.names[: inputs.numbers]
-    fixed = (*(options.static or ()), *(options.known or ()))
+    fixed = {*(options.static or ()), *(options.known or ())}
     changing = tuple(name for name in numbers if name not in fixed)
     outputs = options.targets or changing
-    text = next((name for name in outputs if name not in numbers), None)
+    among = set(numbers)
+    text = next((name for name in outputs if name not in among), None)
     if text is not None or not outputs:
         raise ArgumentError(
             f"a forecast is of numbers, and {'no feature' if text is None else repr(text)} holds "
