@@ -3,9 +3,7 @@
 import ast
 import gzip
 import inspect
-import os
 import sys
-import threading
 from dataclasses import MISSING, fields
 
 import numpy as np
@@ -174,19 +172,6 @@ def test_messages_show_a_number_as_it_is_written(tmp_path, column, row, value, m
     table[column] = [value if place == row else cell for place, cell in enumerate(table[column])]
     with pytest.raises((TimeError, ArgumentError), match=message):
         read_csv(write(tmp_path / "v.csv", table), per_step=False, **SAID)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_a_file_that_can_be_read_once(tmp_path):
-    whole = write(tmp_path / "visits.csv", visits())
-    os.mkfifo(tmp_path / "pipe.csv")
-    writer = threading.Thread(
-        target=lambda: (tmp_path / "pipe.csv").write_bytes(whole.read_bytes())
-    )
-    writer.start()
-    data = read_csv(tmp_path / "pipe.csv", **SAID)
-    writer.join()
-    assert_alike(data, read_csv(whole, **SAID))
 
 
 def frames():

@@ -1,31 +1,27 @@
 """A CSV file as a table in memory."""
 
 import csv
-import gzip
 import io
-import itertools
-import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from tauflow.errors import ArgumentError, DataError, DataNotFoundError
+from tauflow.errors import ArgumentError, DataError
 from tauflow.extras import require
-from tauflow.registry import nearest
 
 from .csv_plain import plain_rows, typed_columns
 from .from_frame import check_unique, stripped
+from .opened import LONGEST_LINE, HeldFile, check_there, content_of, line_of, opened
 from .sheet import SHOWN, Sheet
 
 _NAMED_DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_GZIP = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # with which UTF-8 may begin
 
 
 def read_sheet(
-    path: Path,
+    path: Path | HeldFile,
     delimiter: str = ",",
     names: Collection[str | None] = (),
     labels: Collection[str] = (),
@@ -41,7 +37,7 @@ def read_sheet(
     is plainly a row; Python's own reader, which is strict, reads others or says what is wrong.
 
     Args:
-        path: of the file.
+        path: of the file, or what was read of an open one.
         delimiter: a character; ``"tab"`` or a backslash and a t, as typed in a shell, is a tab.
         names: columns whose cells are names, such as ids: they are text in any case.
         labels: columns whose cells may be names, such as targets: they are text, too, if they hold
@@ -64,11 +60,11 @@ def read_sheet(
         )
     pandas = require("pandas", extra="tables")
     check_there(path)
-    with _opened(path) as stream:
+    with opened(path) as stream:
         start = len(_MARK) if stream.read(len(_MARK)) == _MARK else 0
         header, number = _header(stream, start, delimiter)
         start = stream.tell()
-        rows = plain_rows(stream, len(header), delimiter) if path.is_file() else None
+        rows = plain_rows(stream, len(header), delimiter)
         if rows is not None and any(header):
             _check_header(path, header, delimiter)
             # Where commas are both, those in quotation may be neither: cells are needed as written.
@@ -84,50 +80,18 @@ def read_sheet(
                 rows += number
 
                 def written(row: int, column: str) -> str:
-                    return _cells(_line(path, int(rows[row])), delimiter)[header.index(column)]
+                    return _cells(line_of(path, int(rows[row])), delimiter)[header.index(column)]
 
                 typed = dict(zip(header, columns, strict=True))
                 return Sheet(str(path), typed, rows, written=written, untyped=True)
         stream.seek(0)
-        return _strictly(path, stream.read().removeprefix(_MARK), delimiter)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """Return the stream of a file, which can be read again from its start, without compression."""
-    if path.is_file():
-        stream = path.open("rb")
-        packed = stream.read(len(_GZIP)) == _GZIP
-        stream.seek(0)
-        if not packed:
-            return stream
-        stream.close()
-    content = path.read_bytes()
-    try:
-        return io.BytesIO(gzip.decompress(content) if content.startswith(_GZIP) else content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file ({error}). Copy it again.") from error
-
-
-def _line(path: Path, number: int) -> bytes:
-    with path.open("rb") as raw:
-        packed = raw.read(len(_GZIP)) == _GZIP
-        raw.seek(0)
-        lines = gzip.GzipFile(fileobj=raw) if packed else raw
-        return next(itertools.islice(lines, number - 1, None))
-
-
-def check_there(path: Path) -> None:
-    """Raise :class:`DataNotFoundError`, which names a file like it, if there is no such file."""
-    if not path.exists() or path.is_dir():
-        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
-        hint = nearest(path.name, [other.name for other in beside if other.is_file()])
-        raise DataNotFoundError(f"there is no file {path}.{hint} Check the path.")
+        return _strictly(path, content_of(path, stream).removeprefix(_MARK), delimiter)
 
 
 def _header(stream: IO[bytes], start: int, delimiter: str) -> tuple[list[str], int]:
     """Return the cells of the first line that is not empty, and its number; read on behind it."""
     stream.seek(start)
-    for number, line in enumerate(iter(stream.readline, b""), start=1):
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), start=1):
         if line.strip():
             return _cells(line, delimiter), number
     return [], 0
@@ -141,7 +105,7 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _strictly(path: Path, content: bytes, delimiter: str) -> Sheet:
+def _strictly(path: Path | HeldFile, content: bytes, delimiter: str) -> Sheet:
     """Read a file of text cells, and refuse what is no table, by row."""
     try:
         lines = list(io.StringIO(content.decode(), newline=""))
@@ -173,7 +137,9 @@ def _strictly(path: Path, content: bytes, delimiter: str) -> Sheet:
     return Sheet(str(path), columns, numbers, untyped=True)
 
 
-def _rows(path: Path, lines: Sequence[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
+def _rows(
+    path: Path | HeldFile, lines: Sequence[str], delimiter: str
+) -> tuple[list[list[str]], list[int]]:
     """Return the cells of every row, and the line in which each begins; one more for the end."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
@@ -191,7 +157,7 @@ def _rows(path: Path, lines: Sequence[str], delimiter: str) -> tuple[list[list[s
 
 
 def _check_quotes(
-    path: Path, number: int, lines: Sequence[str], header: Sequence[str], delimiter: str
+    path: Path | HeldFile, number: int, lines: Sequence[str], header: Sequence[str], delimiter: str
 ) -> None:
     """Refuse a row of several lines that would be as many whole rows if no mark were a quotation.
 
@@ -207,7 +173,7 @@ def _check_quotes(
         )
 
 
-def _check_header(path: Path, header: Sequence[str], delimiter: str) -> None:
+def _check_header(path: Path | HeldFile, header: Sequence[str], delimiter: str) -> None:
     if len(header) == 1:
         other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
         if other is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .coded import Coded, Column
+from .opened import LONGEST_LINE
 from .sheet import EXACT, FEW, MISSING_WORDS, Indices
 
 _USUAL_DELIMITERS = ",;\t|: "
@@ -59,6 +60,8 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
             yield b"".join([*rest, block[:end]])
             rest = []
         rest.append(block[end:])
+        if sum(map(len, rest)) > LONGEST_LINE:
+            break  # which is no row
     if any(rest):
         yield b"".join([*rest, b"\n"])
 

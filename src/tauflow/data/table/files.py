@@ -9,10 +9,11 @@ from typing import Any
 from tauflow.errors import ArgumentError, DataError
 from tauflow.extras import require
 
-from .csv_file import check_there, read_sheet
+from .csv_file import read_sheet
 from .frames import some
 from .from_frame import sheet_of
 from .missing import with_missing
+from .opened import HeldFile, check_there, file_of
 from .options import CLASSIFICATION, COMMA, TableOptions
 from .sheet import Sheet, as_number
 from .tidy import named_columns, tidied
@@ -48,8 +49,8 @@ def read_table(
     """Return the cells of a table, tidied: see :func:`tauflow.data.table.tidy.tidied`.
 
     Args:
-        table: the path of a file in CSV, plain or compressed by gzip, or Parquet; or a table as
-            :func:`tauflow.data.table.from_frame.sheet_of` takes it.
+        table: the path of a file in CSV, plain or compressed by gzip, or Parquet; such a file that
+            is open; or a table as :func:`tauflow.data.table.from_frame.sheet_of` takes it.
         options: what the user says of it.
         delimiter: of the cells of a CSV file, if not that of the options; what they say of one
             counts for a file to learn from alone, as other tables may be no such files.
@@ -64,21 +65,27 @@ def read_table(
         DataNotFoundError, DataError, MissingExtraError: the file is not there, is no such table, or
             needs a library that is not installed.
     """
-    is_file = isinstance(table, str | Path)
-    is_csv = is_file and Path(table).suffix.lower() not in PARQUET
+    file = file_of(table)
+    is_csv = file is not None and not _is_parquet(file)
     asked = delimiter or (options.delimiter if learning else COMMA)
     if not is_csv and asked != COMMA:
         raise ArgumentError("delimiter is for a CSV file. Leave it out.")
     used = (delimiter or options.delimiter) if is_csv else COMMA
     decimal = options.decimal if decimal is None else decimal
     options = replace(options, delimiter=used, decimal=decimal)
-    if is_csv:
-        sheet = _read_csv(Path(table), options)
-    elif is_file:
-        path, table = table, _parquet_table(Path(table))
-        sheet = replace(sheet_of(table), where=str(path))
-    else:
-        sheet = sheet_of(table)
+    try:
+        if file is None:
+            sheet = sheet_of(table)
+        elif is_csv:
+            sheet = _read_csv(file, options)
+        else:
+            table = _parquet_table(file)
+            sheet = replace(sheet_of(table), where=str(file))
+    except MemoryError as error:
+        raise DataError(
+            f"{'the table' if file is None else file} needs more memory than there is. Give a part "
+            "of its rows, or fewer columns."
+        ) from error
     sheet = replace(sheet, learning=learning)
     sheet = with_missing(_without_saved_index(sheet, table, options), options)
     return tidied(sheet, options, variables, only=only)
@@ -106,7 +113,13 @@ def _without_saved_index(sheet: Sheet, table: Any, options: TableOptions) -> She
     return replace(sheet, columns=columns, notes=(*sheet.notes, note))
 
 
-def _read_csv(path: Path, options: TableOptions) -> Sheet:
+def _is_parquet(file: Path | HeldFile) -> bool:
+    if isinstance(file, HeldFile):
+        return file.content.startswith(b"PAR1")
+    return file.suffix.lower() in PARQUET
+
+
+def _read_csv(path: Path | HeldFile, options: TableOptions) -> Sheet:
     names = [options.id, options.group, *(options.long or ())[:1]]
     if options.time_format is not None:
         names.append(options.time)
@@ -119,10 +132,10 @@ def _read_csv(path: Path, options: TableOptions) -> Sheet:
     return read_sheet(path, options.delimiter, names, labels, options.decimal, absent)
 
 
-def _parquet_table(path: Path) -> Any:
+def _parquet_table(path: Path | HeldFile) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet")
     check_there(path)
     try:
-        return parquet.read_table(path)
+        return parquet.read_table(path if isinstance(path, Path) else path.open())
     except (OSError, ValueError) as error:  # Arrow's own errors inherit these
         raise DataError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error

@@ -33,7 +33,8 @@ def sheet_of(table: Any) -> Sheet:
     if not names:
         raise ArgumentError(
             f"table must be a pandas DataFrame, or a mapping of column names to arrays, with at "
-            f"least one column, got {type(table).__name__}. Read a file with tauflow.data.read_csv."
+            f"least one column, got {type(table).__name__}. Read a file with "
+            "tauflow.data.read_csv, and join several with pandas.concat."
         )
     check_unique("the table", [str(name) for name in names])
     columns = {str(name): _column(str(name), table[name]) for name in names}

@@ -1,10 +1,11 @@
 """The doors: a table or a file as a task."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +18,7 @@ from tauflow.registry import nearest
 
 from .files import name_of, read_table
 from .frames import some
+from .opened import file_of
 from .options import MEASURED, TableOptions, with_table_options
 from .sheet import LIKELY_MISSING
 from .task import build
@@ -54,7 +56,8 @@ def from_table(
     Args:
         table: a pandas DataFrame, or a mapping of column names to arrays; with the extra ``tables``
             a data frame of another library too, such as Polars or Arrow, or the path of a file: CSV
-            as :func:`tauflow.data.read_csv` takes it, or with the extra ``parquet`` Parquet.
+            as :func:`tauflow.data.read_csv` takes it, or with the extra ``parquet`` Parquet; or
+            such a file that is open. Pipes and devices are no files.
         {options}
         missing: what tells a model which features are missing: ``"observed"`` of the batches, for
             models such as GRU-D that take it, or ``"inputs"``, for all models: the last value of
@@ -77,7 +80,7 @@ def from_table(
 
 @with_table_options
 def read_csv(
-    path: str | Path,
+    path: "str | Path | IO[Any]",
     *,
     missing: str = "observed",
     **options: "Unpack[Said]",
@@ -89,7 +92,7 @@ def read_csv(
     does: the names are row 1.
 
     Args:
-        path: of the file.
+        path: of the file, in which ``~`` is the home folder; or a file that is open.
         {options}
         missing: ``"observed"`` or ``"inputs"``, see :func:`from_table`.
 
@@ -99,7 +102,12 @@ def read_csv(
         MissingExtraError: pandas, which the extra ``tables`` brings, is not installed.
     """
     said = _options_of(options)
-    return load_table(Path(path), said, missing=missing)
+    if not isinstance(path, str | os.PathLike) and not callable(getattr(path, "read", None)):
+        raise ArgumentError(
+            f"read_csv takes the path of a file, or an open file, got {type(path).__name__}. Pass "
+            "tables to from_table; join several files with pandas.concat."
+        )
+    return load_table(path, said, missing=missing)
 
 
 def _options_of(said: Mapping[str, Any]) -> TableOptions:
@@ -142,8 +150,11 @@ def load_table(
             "season is for forecasts, which are compared with values of a season ago. Leave it out."
         )
     own, source = "table", "a table in memory"
-    if isinstance(table, str | Path):
-        own, source = name_of(Path(table)), Path(table).name
+    file = file_of(table)
+    if isinstance(file, Path):
+        own, source = name_of(file), file.name
+    elif file is not None:
+        table, source = file, "an open file"
     data = build(read_table(table, options), options, name=name or own, source=source)
     return with_mask_inputs(data) if missing == "inputs" else data
 

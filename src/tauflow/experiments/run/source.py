@@ -11,7 +11,7 @@ from tauflow.data.store import sha256_of
 from tauflow.data.stored import FACTS_FILE, open_task
 from tauflow.data.table.options import TableOptions
 from tauflow.data.table.read import load_table, with_mask_inputs
-from tauflow.errors import ArgumentError, DataError
+from tauflow.errors import ArgumentError
 from tauflow.experiments.spec.experiment import Part
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning
@@ -121,13 +121,7 @@ def _of_csv(file: CsvFile, spec: ModelSpec) -> Source:
 
 def table_of(file: CsvFile) -> TaskData:
     """Read a table from its file."""
-    path = file.path
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise DataError(
-            f"{path} is no regular file: it can be read once, and a run is told by the content of "
-            "its data. Write them to a file first."
-        )
-    return load_table(path, file.table)
+    return load_table(file.path, file.table)
 
 
 def told_what_misses(plain: TaskData, spec: ModelSpec) -> TaskData:

@@ -1,0 +1,165 @@
+"""What a table may be read from, and what a small file may not cost."""
+
+import gzip
+import io
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from own_tables import visits, write
+
+import tauflow.data.table.csv_file as csv_file
+import tauflow.data.table.csv_plain as csv_plain
+from tauflow.data import from_table, read_csv
+from tauflow.data.table import opened
+from tauflow.data.table.csv_file import read_sheet
+from tauflow.errors import ArgumentError, DataError, DataNotFoundError
+
+SAID = {"id": "patient", "time": "hours", "target": "died"}
+
+
+def content(delimiter=","):
+    frame = pandas.DataFrame(visits())
+    return frame.to_csv(index=False, sep=delimiter)
+
+
+def parquet():
+    pytest.importorskip("pyarrow")
+    held = io.BytesIO()
+    pandas.DataFrame(visits()).to_parquet(held)
+    return io.BytesIO(held.getvalue())
+
+
+OPEN = {
+    "text": lambda: io.StringIO(content()),
+    "bytes": lambda: io.BytesIO(content().encode()),
+    "gzip": lambda: io.BytesIO(gzip.compress(content().encode())),
+    "Parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+@pytest.mark.parametrize("function", [read_csv, from_table])
+def test_open_files(kind, function):
+    data, right = function(OPEN[kind](), **SAID), from_table(visits(), **SAID)
+    assert data.card.source == "an open file"
+    assert data.table.ids == right.table.ids
+    np.testing.assert_array_equal(data.train.x.numpy(), right.train.x.numpy())
+
+
+def test_an_open_file_of_the_disk_is_named_in_messages(tmp_path):
+    path = write(tmp_path / "v.csv", visits(hours=["0.5", "0.50", "1"] * 12))
+    with path.open() as file, pytest.raises(ValueError, match=r"v\.csv, row 3, .* holds 0\.50"):
+        read_csv(file, **SAID)
+    with pytest.raises(DataError, match=r"the open file cannot be read .*closed file"):
+        read_csv(file, **SAID)
+    with (tmp_path / "w.csv").open("w") as file, pytest.raises(DataError, match="not readable"):
+        read_csv(file, **SAID)
+
+
+@pytest.mark.parametrize("given", [["a.csv", "b.csv"], None, 3])
+def test_what_is_no_file_or_table(given):
+    with pytest.raises(ArgumentError, match=r"path of a file, or an open file, got .*concat"):
+        read_csv(given, **SAID)
+    with pytest.raises(ArgumentError, match=r"must be a pandas DataFrame.*pandas\.concat"):
+        from_table(given, **SAID)
+
+
+def test_the_home_folder_and_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "v.csv", visits())
+    for path in ("~/v.csv", Path("~/v.csv")):
+        assert read_csv(path, **SAID).card.name == "v"
+    (tmp_path / "parts.parquet").mkdir()
+    (tmp_path / "parts.parquet" / "part-0.parquet").write_bytes(b"")
+    with pytest.raises(DataNotFoundError, match=r"holds 1 Parquet files, such as part-0\.parquet"):
+        from_table(tmp_path / "parts.parquet", **SAID)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataNotFoundError, match="is a folder, expected a file"):
+        from_table(tmp_path / "empty", **SAID)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_devices_and_pipes_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    for path in (tmp_path / "pipe.csv", tmp_path / "pipe.parquet", "/dev/zero", "/dev/null"):
+        with pytest.raises(DataError, match="is no regular file"):
+            from_table(path, **SAID)
+
+
+@pytest.mark.parametrize("begin", [b"", b"id,t,y,x\n1,0,1,", b"id,t,y,x\n1,0,1,2\n2,"])
+@pytest.mark.parametrize("fill", [b"\0", b"1"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_long_line_costs_little_memory(tmp_path, monkeypatch, begin, fill, packed):
+    for module in (opened, csv_file, csv_plain):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1 << 20)
+    content = begin + fill * 40_000_000
+    file = tmp_path / "v.csv"
+    file.write_bytes(gzip.compress(content, 1) if packed else content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="has a line of more than 1 MiB, and is no table"):
+            read_csv(file, id="id", time="t", target="y")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30_000_000
+
+
+def test_memory_that_runs_out_is_said(tmp_path, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr("tauflow.data.table.files.read_sheet", fail)
+    with pytest.raises(DataError, match=r"v\.csv needs more memory than there is"):
+        read_csv(write(tmp_path / "v.csv", visits()), **SAID)
+
+
+def test_many_columns_are_what_pandas_reads(tmp_path, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(4, 30_000)).round(3)
+    frame = pandas.DataFrame(values, columns=[f"c{one}" for one in range(30_000)])
+    frame.insert(0, "id", ["a", "a", "b", "b"])
+    frame.to_csv(tmp_path / "w.csv", index=False)
+
+    def strictly(*args):
+        raise AssertionError("lines of many cells are plain")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(csv_file, "_strictly", strictly)
+        sheet = read_sheet(tmp_path / "w.csv", names=["id"])
+    assert list(sheet.columns) == list(frame.columns)
+    found = np.stack([sheet.columns[name] for name in frame.columns[1:]], axis=1)
+    np.testing.assert_array_equal(found, values)
+    monkeypatch.setattr(opened, "LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(csv_file, "LONGEST_LINE", 1 << 16)
+    with pytest.raises(DataError, match="has a line of more than"):
+        read_sheet(tmp_path / "w.csv", names=["id"])
+
+
+def test_a_long_cell_among_short_ones_is_an_error(tmp_path):
+    file = write(tmp_path / "v.csv", visits(note=["x" * 140_000] + ["y"] * 35))
+    with pytest.raises(DataError, match=r"row 2 is not CSV \(field larger than field limit"):
+        read_csv(file, **SAID)
+
+
+def test_names_are_checked_in_linear_time():
+    columns = {f"c{one}": [1.0] for one in range(200_000)}  # squared: 2e10 comparisons
+    with pytest.raises(ArgumentError, match="several columns are called '7'"):
+        from_table({**columns, "7": [1.0], 7: [2.0]})
+
+
+@pytest.mark.parametrize("place", ["name", "category", "id"])
+def test_half_a_pair_of_unicode_is_an_error(place):
+    odd = {"name": {"a\udc80b": [1.0] * 36}, "category": {"c": ["a\udc80", "b"] * 18}}
+    table = visits(**odd.get(place, {"patient": ["a\udc80"] * 3 + visits()["patient"][3:]}))
+    with pytest.raises((ArgumentError, DataError), match=r"control character '\\udc80'"):
+        from_table(table, **SAID)
+    cells = [pandas.Series(column, dtype=object) for column in table.values()]
+    frame = pandas.DataFrame(dict(enumerate(cells)))
+    frame.columns = pandas.Index(list(table), dtype=object)
+    with pytest.raises((ArgumentError, DataError), match=r"control character '\\udc80'"):
+        from_table(frame, **SAID)
