@@ -11,7 +11,7 @@ _HERE = {
     "timespans": "write dt=",
     "mixed_memory": "use tauflow.MixedMemory(input_size, hidden_size, core='cfc'), or core='ltc'",
     "ode_unfolds": "write substeps=",
-    "implicit_param_constraints": "write constraint='softplus-raw' for True, 'clip' for False",
+    "implicit_param_constraints": "write constraint='softplus-raw' for True, 'relu' for False",
     "device": _AFTERWARDS,
     "dtype": _AFTERWARDS,
     "inter_neurons": "write inter=",

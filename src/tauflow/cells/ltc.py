@@ -42,7 +42,10 @@ set ``time_scale=0.6``), ``"ncps"`` the PyTorch library of that name, and ``"cfc
 ``"cfc-tf"`` the LTC baselines of the CfC paper.
 """
 
-_CLIP = {"w": (1e-5, 1e3), "w_x": (1e-5, 1e3), "g_l": (1e-5, 1e3), "C": (1e-6, 1e3)}
+_RANGES: dict[str, dict[str, tuple[float, float | None]]] = {
+    "clip": {"w": (1e-5, 1e3), "w_x": (1e-5, 1e3), "g_l": (1e-5, 1e3), "C": (1e-6, 1e3)},
+    "relu": dict.fromkeys(("w", "w_x", "g_l", "C"), (0.0, None)),
+}
 
 
 class LTCForm(NamedTuple):
@@ -93,7 +96,8 @@ class LTCCell(AbstractPureCell):
             drawn values as effective ones. ``"softplus-raw"``: the same, but the draw is the raw
             value, as in ``ncps``. ``"clip"``: the values are the parameters, and every step of a
             ``torch.optim`` optimizer that moves them ends with :meth:`project_`, which brings
-            them back. Who moves them otherwise calls it.
+            them back to the ranges of the released code. Who moves them otherwise calls it.
+            ``"relu"``: the same, from 0 on, as ``apply_weight_constraints`` of ``ncps``.
         init: ``"ncps"``, ``"cfc"`` (reversal potentials drawn +1 or -1 instead of the wiring's
             polarity) or ``"ltc-2021"`` (also w from 0.01, g_l = 1, C = 0.5).
         input_mapping: ``"affine"``, ``"linear"`` or ``"none"``: what happens to x first.
@@ -130,7 +134,7 @@ class LTCCell(AbstractPureCell):
         self.wiring = wiring
         self.solver = one_of(SOLVERS, solver=solver)
         self.substeps = at_least(1, substeps=substeps)
-        self.constraint = one_of(("softplus", "softplus-raw", "clip"), constraint=constraint)
+        self.constraint = one_of(("softplus", "softplus-raw", *_RANGES), constraint=constraint)
         self.init = one_of(("ncps", "cfc", "ltc-2021"), init=init)
         self.input_mapping = one_of(("affine", "linear", "none"), input_mapping=input_mapping)
         self.output_mapping = one_of(("affine", "linear", "none"), output_mapping=output_mapping)
@@ -151,7 +155,7 @@ class LTCCell(AbstractPureCell):
         self.a_in, self.b_in = _map_parameters(input_mapping, D)
         self.a_out, self.b_out = _map_parameters(output_mapping, M)
         self.reset_parameters()
-        if constraint == "clip":
+        if constraint in _RANGES:
             project_after_steps(self)
 
     @property
@@ -194,7 +198,7 @@ class LTCCell(AbstractPureCell):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over the state of another cell: of a copy, or out of a pickle."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if self.constraint == "clip":
+        if self.constraint in _RANGES:
             project_after_steps(self)
 
     @torch.no_grad()
@@ -209,14 +213,13 @@ class LTCCell(AbstractPureCell):
 
     @torch.no_grad()
     def project_(self) -> None:
-        """Clip w, w_x, g_l and C to the ranges of the released code, if ``constraint="clip"``."""
-        if self.constraint == "clip":
-            for name, (low, high) in _CLIP.items():
-                getattr(self, name).clamp_(low, high)
+        """Clip w, w_x, g_l and C, if ``constraint`` is ``"clip"`` or ``"relu"``."""
+        for name, (low, high) in _RANGES.get(self.constraint, {}).items():
+            getattr(self, name).clamp_(low, high)
 
     def positive(self, raw: Tensor) -> Tensor:
         """Return the effective value of one of the constrained parameters."""
-        return raw if self.constraint == "clip" else F.softplus(raw)
+        return raw if self.constraint in _RANGES else F.softplus(raw)
 
     def as_form(self) -> LTCForm:
         """Return solver and scale of time."""

@@ -79,7 +79,7 @@ def from_ncps(
         The sequence module, with the dtype, device and training mode of the source; inside a
         :class:`~tauflow.models.SequenceModel` if the source has a ``proj_size``, since the
         projection of ``ncps`` has a bias. An LTC without implicit constraints becomes one with
-        ``constraint="clip"``: it computes with the values as they are, and an optimizer that
+        ``constraint="relu"``: it computes with the values as they are, and an optimizer that
         trains it on ends each step with what ``apply_weight_constraints`` does.
 
     Raises:
@@ -151,7 +151,7 @@ def _ltc_arguments(
         wiring = inferred_ltc_wiring(tensors)
     else:
         wiring = convert_wiring(settings.wiring)
-    constraint = "softplus-raw" if settings.implicit_param_constraints else "clip"
+    constraint = "softplus-raw" if settings.implicit_param_constraints else "relu"
     options = {
         "substeps": settings.ode_unfolds,
         "epsilon": settings.epsilon,

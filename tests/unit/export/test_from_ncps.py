@@ -378,3 +378,46 @@ CFC, PURE, LTC, WIRED = (
 def test_state_dicts_that_cannot_be_converted(state, given, message):
     with pytest.raises(ArgumentError, match=message):
         from_ncps(state, **given)
+
+
+OPTIMIZERS = {
+    "rate 0": lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
+def test_explicit_constraints_are_those_of_ncps(optimizer, shift):
+    torch.manual_seed(0)
+    theirs = ncps.torch.LTC(3, 6, implicit_param_constraints=False).double()
+    with torch.no_grad():
+        for name in ("w", "sensory_w", "gleak"):
+            theirs.rnn_cell.get_parameter(name).sub_(shift)
+    theirs.rnn_cell.apply_weight_constraints()
+    x = torch.randn(2, 10, 3, dtype=torch.float64)
+    converted = from_ncps(theirs)
+    steps = [OPTIMIZERS[optimizer](one.parameters()) for one in (theirs, converted)]
+    for _ in range(5):
+        for one, step in zip((theirs, converted), steps, strict=True):
+            step.zero_grad()
+            one(x)[0].square().sum().backward()
+            step.step()
+        theirs.rnn_cell.apply_weight_constraints()
+    for ours, name in (("w", "w"), ("w_x", "sensory_w"), ("g_l", "gleak"), ("C", "cm")):
+        expected = theirs.rnn_cell.get_parameter(name)
+        assert torch.allclose(getattr(converted.cell, ours), expected, rtol=0, atol=1e-9), name
+    assert torch.allclose(converted(x)[0], theirs(x)[0], rtol=0, atol=1e-9)
+    assert not shift or bool((converted.cell.w == 0).any())
+
+
+def test_modules_in_place_of_those_of_ncps_clip_at_zero():
+    from tauflow.compat.ncps.torch import LTC, LTCCell
+
+    for module in (LTC(3, 6, implicit_param_constraints=False), LTCCell(FullyConnected(6), 3)):
+        cell = module._body.cell
+        with torch.no_grad():
+            cell.w.sub_(0.5)
+        cell.project_()
+        assert cell.w.min() == 0

@@ -385,7 +385,7 @@ def _ltc_options(
     return {
         "substeps": ode_unfolds,
         "epsilon": epsilon,
-        "constraint": "softplus-raw" if implicit else "clip",
+        "constraint": "softplus-raw" if implicit else "relu",
         "input_mapping": input_mapping or "none",
         "output_mapping": output_mapping or "none",
     }
