@@ -88,8 +88,9 @@ def read_tensor_file(
         text, digest = metadata["tauflow"], metadata["sha256"]
         content = read_json(text)
         found, format_version, facts = (content[k] for k in ("kind", "format_version", "facts"))
-        if not isinstance(format_version, int) or not isinstance(facts, dict):
-            raise TypeError(f"format_version is {format_version!r}, facts a {type(facts).__name__}")
+        for value, type_ in ((found, str), (format_version, int), (facts, dict)):
+            if not isinstance(value, type_):
+                raise TypeError(f"{value!r} is a {type(value).__name__}, not a {type_.__name__}")
     except (KeyError, TypeError, ValueError) as reason:
         raise error(f"{path} is a safetensors file, but not one of tauflow. {advice}") from reason
     if format_version > FORMAT_VERSION:

@@ -45,6 +45,33 @@ def files(tmp_path_factory):
     return found
 
 
+def disagreeing(tensors, facts, rng):
+    """Return tensors of several dtypes, or facts of the data that the model was not made for."""
+    if rng.random() < 0.5:
+        name = rng.choice(sorted(tensors))
+        return {**tensors, name: tensors[name].to(rng.choice((torch.float64, torch.half)))}, facts
+    said = {"per_step": rng.random() < 0.5, "horizon": rng.randrange(4)}
+    said |= rng.choice(({}, {"target_size": rng.randrange(1, 5)}, {"input_size": rng.randrange(9)}))
+    return tensors, {**facts, "card": {**facts["card"], **said}}
+
+
+@pytest.mark.parametrize("change", ["per step", "dtypes"])
+@pytest.mark.parametrize("name", SAID)
+def test_a_model_that_does_not_fit_its_data_is_refused_when_loaded(name, change, files, tmp_path):
+    tensors, facts = next((t, f) for n, t, f in files if n == name)
+    path = tmp_path / "p.safetensors"
+    if change == "dtypes":
+        tensors = {**tensors, "head.weight": tensors["head.weight"].double()}
+        words = "RuntimeError"
+    else:
+        card = {**facts["card"], "per_step": not facts["card"]["per_step"], "horizon": 0}
+        facts = {**facts, "card": card}
+        words = "gives predictions of shape|several rows|a target at every"
+    path.write_bytes(encode(KIND, tensors, facts))
+    with pytest.raises(ModelFileError, match=rf"is damaged.*({words})"):
+        tauflow.load_predictor(path)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
     refused = 0
@@ -52,7 +79,9 @@ def test_absurd_facts_and_bytes(part, files, tries, tmp_path):
     for seed in seeds(part, tries("files of predictors", few=60, full=4000)):
         rng = random.Random(seed)
         name, tensors, facts = rng.choice(files)
-        if rng.random() < 0.8:
+        if rng.random() < 0.2:
+            data = encode(KIND, *disagreeing(tensors, facts, rng))
+        elif rng.random() < 0.8:
             data = encode(KIND, tensors, mutate_tree(facts, rng))
         else:
             data = mutate_bytes(encode(KIND, tensors, facts), rng)

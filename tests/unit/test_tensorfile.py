@@ -6,7 +6,8 @@ import stat
 
 import pytest
 
-from tauflow.tensorfile import appearing, write_together
+from tauflow.errors import ModelFileError
+from tauflow.tensorfile import appearing, encode, read_tensor_file, write_together
 
 
 @pytest.fixture
@@ -65,3 +66,10 @@ def test_a_file_appears_when_it_is_on_disk(tmp_path, disk):
     with pytest.raises(TypeError), appearing(tmp_path / "a") as file:
         file.writelines([b"newer", "text"])
     assert texts(tmp_path) == {"a": "new"}
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, ["model"], 3, None, True])
+def test_a_kind_that_is_no_text_raises_an_error(kind, tmp_path):
+    (tmp_path / "m").write_bytes(encode(kind, {}, {}))
+    with pytest.raises(ModelFileError, match="is a safetensors file, but not one of tauflow"):
+        read_tensor_file(tmp_path / "m", "model", error=ModelFileError, advice="")

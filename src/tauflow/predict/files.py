@@ -4,14 +4,16 @@ It is a tensor file, see :mod:`tauflow.tensorfile`: nothing in it is pickled.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tauflow.batch import SequenceBatch
 from tauflow.checks import one_of
 from tauflow.data.card import DatasetCard
 from tauflow.data.missing import FILLS
@@ -22,6 +24,7 @@ from tauflow.data.table.times import UNITS
 from tauflow.errors import DataNotFoundError, ModelFileError, TauflowError
 from tauflow.export.files import PREDICTOR, description_of, module_of, tensors_of
 from tauflow.option_types import misfit
+from tauflow.sequence import SequenceModule
 from tauflow.tensorfile import read_tensor_file, write_tensor_file
 
 from .answers import classes_of
@@ -57,7 +60,8 @@ def load_predictor(path: str | Path) -> Predictor:
 
     Raises:
         DataNotFoundError: there is no such file, or the run has not finished.
-        ModelFileError: the file is none of a predictor, is damaged, or from a newer version.
+        ModelFileError: the file is none of a predictor, is damaged, or from a newer version, or its
+            model does not fit what it says of the data.
     """
     path = Path(path)
     if path.is_dir():
@@ -88,7 +92,47 @@ def load_predictor(path: str | Path) -> Predictor:
         raise ModelFileError(
             f"{path} is damaged, or from another version of tauflow ({why}). {_ADVICE}"
         ) from error
-    return Predictor(module_of(path, tensors, model).eval(), card, table, observed=observed)
+    predictor = Predictor(module_of(path, tensors, model).eval(), card, table, observed=observed)
+    if why := _failure(predictor):
+        raise ModelFileError(
+            f"{path} is damaged: its model and its data disagree ({why}). {_ADVICE}"
+        )
+    return predictor
+
+
+def _failure(predictor: Predictor) -> str:
+    """Return why a predictor of a table cannot answer; "" if it can, or if nothing is known.
+
+    It is tried on a made-up sequence, without kernels, which would be compiled for that.
+    """
+    model, card = predictor.model, predictor.card
+    if predictor.table is None or not type(model).__module__.startswith("tauflow."):
+        return ""
+    x = torch.zeros(1, 2, card.input_size, dtype=predictor.dtype)
+    seen = torch.ones_like(x, dtype=torch.bool) if predictor.observed else None
+    batch = SequenceBatch(x, torch.zeros(1, 2, 1), torch.ones(1, 2), observed=seen)
+    try:
+        with torch.random.fork_rng(devices=[]), _by_steps(model):
+            predictor.predict(batch)
+    except TauflowError as error:
+        return str(error)
+    except Exception as error:  # of torch, where sizes or dtypes do not fit
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@contextmanager
+def _by_steps(model: nn.Module) -> Iterator[None]:
+    """Let sequence modules run step by step for a while, by no kernel."""
+    modules = [part for part in model.modules() if isinstance(part, SequenceModule)]
+    backends = [part.backend for part in modules]
+    try:
+        for part in modules:
+            part.backend = "reference"
+        yield
+    finally:
+        for part, backend in zip(modules, backends, strict=True):
+            part.backend = backend
 
 
 def _table_facts(info: TableInfo) -> dict[str, Any]:

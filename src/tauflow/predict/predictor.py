@@ -14,7 +14,7 @@ from tauflow.cells.base import first_parameter
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.like import BATCH, NewTable, table_like
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, TauflowError
 from tauflow.extras import require
 from tauflow.training.metrics import predict as predict_batch
 from tauflow.training.modes import evaluating
@@ -142,7 +142,7 @@ class Predictor:
             self.table,
             data,
             observed=self.observed or getattr(self.model, "uses_observed", False) is True,
-            dtype=_OF_NUMPY.get(self._dtype, np.float32),
+            dtype=_OF_NUMPY.get(self.dtype, np.float32),
             ahead=ahead,
             delimiter=delimiter,
             decimal=decimal,
@@ -158,9 +158,17 @@ class Predictor:
         assert self.table is not None
         for first, last in read.pieces():
             batch = read.batch(first, last)
-            batch = replace(batch, x=batch.x.to(self._dtype))
+            batch = replace(batch, x=batch.x.to(self.dtype))
             found = self._of_batch(batch, proba=proba)
-            yield answers_of(found, read, self.table, first, last, proba=proba)
+            try:
+                yield answers_of(found, read, self.table, first, last, proba=proba)
+            except TauflowError:
+                raise
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise ArgumentError(
+                    f"what is known of {self.card.name!r} does not fit this table or this model "
+                    f"({error!r}). Load the predictor again from its source."
+                ) from error
 
     def save(self, path: str | Path) -> None:
         """Write the predictor to a file that :func:`tauflow.load_predictor` reads.
@@ -193,7 +201,7 @@ class Predictor:
         return pandas.concat(self.answers(read, proba=proba), ignore_index=True)
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:
         """What the model computes in, so that its inputs have to be in it, too."""
         own = first_parameter(self.model)
         return torch.float32 if own is None or not own.is_floating_point() else own.dtype
@@ -209,6 +217,8 @@ class Predictor:
         place = next(self.model.parameters(), torch.empty(0)).device
         with evaluating(self.model):
             found = predict_batch(self.model, batch.to(place)).cpu()
+        if self.table is not None:
+            self._check_shape(found, batch)
         if self.card.task != "regress":
             found = found.to(single_at_least(found.dtype))  # chances have more digits than half
         if self.card.task == "classify":
@@ -217,3 +227,15 @@ class Predictor:
             chance = found.sigmoid()
             return torch.cat([1 - chance, chance], -1) if proba else (found > 0).long()
         return found if self.table is None else self.table.unscale(found)
+
+    def _check_shape(self, found: Tensor, batch: SequenceBatch) -> None:
+        """Raise :class:`ArgumentError` unless predictions are those that the data ask for."""
+        axes = batch.x.shape[: 2 if self.card.per_step else 1]
+        if found.shape != (*axes, self.card.target_size):
+            each = "row" if self.card.per_step else "sequence"
+            raise ArgumentError(
+                f"{type(self.model).__name__} gives predictions of shape {tuple(found.shape)}, "
+                f"expected {(*axes, self.card.target_size)}, as {self.card.name!r} has "
+                f"{self.card.target_size} values or classes to predict for each {each}. Build the "
+                f"model with return_sequences={self.card.per_step} and that many outputs."
+            )
