@@ -4,7 +4,7 @@ from . import import_path as _import_path  # noqa: F401  # before what could be 
 
 # isort: split
 from tauflow.batch import SequenceBatch
-from tauflow.export import from_ncps, load, save
+from tauflow.export import from_ncps, from_torch, load, save
 from tauflow.models import RNNVAE, LatentODE, SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import RNN, build
@@ -34,6 +34,7 @@ __all__ = [
     "attach_constraints",
     "build",
     "from_ncps",
+    "from_torch",
     "load",
     "load_predictor",
     "save",

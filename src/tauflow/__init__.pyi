@@ -4,7 +4,7 @@
 """Neural networks whose state flows in continuous time, for PyTorch."""
 
 from tauflow.batch import SequenceBatch
-from tauflow.export import from_ncps, load, save
+from tauflow.export import from_ncps, from_torch, load, save
 from tauflow.models import LatentODE, RNNVAE, SequenceModel
 from tauflow.predict import Predictor, load_predictor
 from tauflow.sequence import (
@@ -25,5 +25,5 @@ __all__ = [
     "LrcSSM", "MixedMemory", "NCP", "NeuronalLTC", "ODELSTM", "PhasedLSTM", "Predictor", "RNN",
     "RNNDecay", "RNNVAE", "RandomSparse", "Recipe", "RubanovaGRU", "RubanovaODERNN",
     "SequenceBatch", "SequenceModel", "UnmaskedGRUD", "WiredCfC", "attach_constraints", "build",
-    "from_ncps", "load", "load_predictor", "save", "train",
+    "from_ncps", "from_torch", "load", "load_predictor", "save", "train",
 ]

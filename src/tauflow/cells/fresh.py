@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from tauflow.errors import ArgumentError
+
 
 def fresh_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options in which modules and parameters are copies, those of lists and the like too.
@@ -20,6 +22,25 @@ def fresh_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(part, nn.Module):
                 part.apply(_draw_anew)
     return {**options, **copies}
+
+
+def reset_parts(module: nn.Module) -> None:
+    """Draw the parameters of all parts of a module again, from the global generator.
+
+    Raises:
+        ArgumentError: a part, or the module, has parameters that no ``reset_parameters`` draws.
+    """
+    if any(parameter is not None for parameter in module._parameters.values()):
+        raise ArgumentError(
+            f"{type(module).__name__} has parameters of its own and no reset_parameters() that "
+            "draws them. Give the class that method."
+        )
+    for part in module.children():
+        reset: Callable[[], Any] | None = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        else:
+            reset_parts(part)
 
 
 def _draw_anew(part: nn.Module) -> None:

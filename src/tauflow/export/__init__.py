@@ -5,6 +5,7 @@ from .describe import CLASSES, describe, rebuild
 from .facts import start_state
 from .files import load, save
 from .from_ncps import from_ncps
+from .from_torch import from_torch
 from .labels import Labels
 from .onnx_files import to_onnx
 from .pretrained import from_pretrained, save_pretrained
@@ -17,6 +18,7 @@ __all__ = [
     "describe",
     "from_ncps",
     "from_pretrained",
+    "from_torch",
     "load",
     "program",
     "program_step",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from tauflow.batch import SequenceBatch
+from tauflow.cells.fresh import reset_parts
 from tauflow.checks import at_least, one_of
 from tauflow.errors import ArgumentError, StreamError
 from tauflow.recorded import RecordedMeta
@@ -85,6 +86,15 @@ class SequenceModel(nn.Module, metaclass=RecordedMeta):
             nn.init.xavier_uniform_(self.head.weight)
         else:
             nn.init.trunc_normal_(self.head.weight, std=0.05, a=-0.1, b=0.1)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, from the global generator, as when the model was built.
+
+        Raises:
+            ArgumentError: a part has parameters that no ``reset_parameters`` draws.
+        """
+        reset_parts(self)
+        self.reset_head()
 
     def forward(
         self, x: Tensor | PackedSequence, hx: Tensor | None = None, **times_and_masks: Any

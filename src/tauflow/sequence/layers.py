@@ -20,6 +20,7 @@ from tauflow.recorded import RecordedMeta
 from .chunks import Chunks, Memory, ParallelReport
 from .episodes import Starts, run_episodes
 from .gaps import gaps_reversed
+from .initialise import Initialised
 from .inputs import (
     Companion,
     Gaps,
@@ -40,7 +41,7 @@ from .stream import Stream
 from .unroll import unroll
 
 
-class SequenceModule(nn.Module, metaclass=RecordedMeta):
+class SequenceModule(Initialised, metaclass=RecordedMeta):
     """Base of every sequence module: run a cell over sequences.
 
     Called as ``y, h = rnn(x, hx=None, *, dt=None, t=None, mask=None, lengths=None,
@@ -245,8 +246,7 @@ class SequenceModule(nn.Module, metaclass=RecordedMeta):
             raise no_missing_features(where, self.cell)
         if not (parallel is None or parallel == "auto" or isinstance(parallel, Chunks)):
             raise ArgumentError(
-                f"{where}: parallel must be None, 'auto' or a tauflow.sequence.Chunks, got "
-                f"{parallel!r}."
+                f"{where}: parallel must be None, 'auto' or a Chunks, got {parallel!r}."
             )
         recompute_parameters(self.cells)
         starts = start_states(where, self.each_cell, hx, inputs)

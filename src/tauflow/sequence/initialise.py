@@ -1,0 +1,39 @@
+"""Parameters of a sequence module as they are drawn, and those of torch's that do not fit."""
+
+from typing import Any
+
+from torch import nn
+
+from tauflow.cells.base import AbstractCell
+from tauflow.cells.fresh import reset_parts
+
+
+class Initialised(nn.Module):
+    """What sequence modules have in common: parameters are drawn again, or loaded."""
+
+    cells: nn.ModuleList
+    projections: nn.ModuleList
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, from the global generator, as when the module was built.
+
+        Raises:
+            ArgumentError: a cell has parameters that no ``reset_parameters`` draws.
+        """
+        for cell in self.cells:
+            assert isinstance(cell, AbstractCell)
+            if type(cell).reset_parameters is AbstractCell.reset_parameters:
+                reset_parts(cell)
+            else:
+                cell.reset_parameters()
+        reset_parts(self.projections)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, *given: Any
+    ) -> None:  # of torch, which collects the errors of all modules in the last argument
+        super()._load_from_state_dict(state_dict, prefix, *given)
+        if f"{prefix}weight_ih_l0" in state_dict:
+            given[-1].append(
+                f"{prefix}weight_ih_l0 is a weight of torch.nn.LSTM, GRU or RNN. Convert such a "
+                "module with tauflow.from_torch(module)."
+            )
