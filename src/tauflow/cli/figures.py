@@ -20,7 +20,7 @@ def print_figures() -> None:
             for entry in FIGURES.values()
         ],
         caption="Minutes of one core at full size; --size small takes seconds. Two names: the same "
-        "figure,\nprinted twice. 'tauflow figure all' makes every one.",
+        "figure, printed twice. 'tauflow figure all' makes every one.",
         numbers=(2,),
         whole=(0,),
     )

@@ -2,15 +2,20 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Annotated, Any
 
 import typer
 
 from .plain_math import plain_math
 
-_CAUSAL = "Causal: what it makes of a sample hangs on that sample and earlier ones alone."
-_AHEAD = "Looks ahead: what it makes of a sample hangs on later ones too."
+_CAUSAL = "Causal: its output depends only on the current and earlier samples."
+_AHEAD = "Looks ahead: its output depends on later samples too."
+_MATH = re.compile(r"^\.\. math::\s*\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
+# A line that is not put together with the one before: of arguments, lists, and sources.
+_ITEM = re.compile(r"\s+\w[\w, ]*: |\s*[-*] |[A-Z][\w ]{0,30}:( |$)")
 
 
 def info(
@@ -21,13 +26,15 @@ def info(
     from tauflow.cells.catalog import ModelEntry
     from tauflow.models.registry import entry_of, model_entry
 
-    from .output import print_table, say
+    from .output import columns, print_table, say, say_prose
 
     source, ahead = model_entry(model), entry_of(model).looks_ahead({})
     own = source.cell if isinstance(source, ModelEntry) else source.model
-    say(f"{source.title} ({model}): {source.paper or 'in no paper'}\n")
-    say(_in_plain_words(inspect.getdoc(own) or ""))
-    say(f"\n{_AHEAD if ahead else _CAUSAL}")
+    width = columns() or 80
+    say_prose(f"{source.title} ({model}): {source.paper or 'in no paper'}\n", width=width)
+    for indent, text in _paragraphs(inspect.getdoc(own) or ""):
+        say_prose(text, indent, f"{indent}    " if indent else "", width)
+    say_prose(_AHEAD if ahead else _CAUSAL, width=width)
     rows = list(_options(own, source.options))
     if rows:
         say("")
@@ -40,12 +47,29 @@ def info(
         print_table(columns, [row[: len(columns)] for row in scores], title=title)
 
 
-def _in_plain_words(text: str) -> str:
-    """Return a docstring without what only documentation tools read."""
-    block = re.compile(r"^\.\. math::\s*\n((?:[ ]+.*\n?|\n)*)", re.MULTILINE)
-    text = block.sub(lambda match: plain_math(match[1].lstrip("\n")), text)
-    text = re.sub(r":math:`([^`]*)`", lambda match: plain_math(match[1]), text)
-    return re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", text).replace("``", "").strip()
+def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the paragraphs of a docstring as plain text, with the indent of each.
+
+    Formulas keep their lines.
+    """
+    for number, part in enumerate(_MATH.split(text.strip())):
+        if number % 2:
+            for line in plain_math(dedent(part).strip()).splitlines():
+                yield "    " if line.strip() else "", line.rstrip()
+            yield "", ""
+            continue
+        part = re.sub(r":math:`([^`]*)`", lambda match: plain_math(match[1]), part)
+        part = re.sub(r":[\w:]+:`~?\.?([^`]*)`", r"\1", part).replace("``", "")
+        for block in re.split(r"\n\s*\n", part.strip("\n")):
+            found: list[str] = []
+            for line in block.splitlines():
+                if found and not _ITEM.match(line):
+                    found[-1] += f" {line.strip()}"
+                else:
+                    found.append(line.rstrip())
+            for one in found:
+                yield one[: len(one) - len(one.lstrip())], one.lstrip()
+            yield "", ""
 
 
 def _options(own: Any, fixed: dict[str, Any]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from tauflow.models import ModelFacts, model_facts
 from tauflow.models.registry import model_entry
 from tauflow.plain_text import markdown_table
 
-from .output import print_table, say
+from .output import print_table, say, say_prose
 
 _INPUTS, _NEURONS = 18, 64
 _SHORT = {
@@ -20,13 +20,13 @@ _SHORT = {
     "looks ahead": "ahead",
 }
 _DATA_LEGEND = """\
-by option: an option of the loader decides. What is not here comes with 'tauflow data get NAME', or
-with the first run that needs it."""
+by option: an option of the loader decides. A data set that is not on this machine is fetched by \
+'tauflow data get NAME', or by the first run that needs it."""
 _LEGEND = """\
-I: input features. N: neurons, or latent dimensions. takes: with default options; missing: features
-marked by observed; wiring: in place of N; one output: per sequence, none per step; ahead: what it
-makes of a sample depends on later ones too, which none of the others does.
-A cell is built with tauflow.build(name, I, N), a whole model with
+I: input features. N: neurons, or latent dimensions. takes: with default options; missing: \
+features marked by observed; wiring: in place of N; one output: per sequence, none per step; \
+ahead: outputs depend on later samples too, which is true of no other model.
+A cell is built with tauflow.build(name, I, N), a whole model with \
 tauflow.models.WHOLE_MODELS[name].build(I, N); 'tauflow run --model name' trains either."""
 
 
@@ -58,7 +58,7 @@ def print_models(*, markdown: bool = False, find: str = "") -> None:
             numbers=(3,),
             whole=(0, 3),
         )
-    say(_LEGEND)
+    say_prose(_LEGEND)
 
 
 def _speaks_of(facts: ModelFacts, words: str) -> bool:
@@ -101,7 +101,7 @@ def print_data() -> None:
         numbers=(2, 4),
         whole=(0, 2, 4),
     )
-    say(_DATA_LEGEND)
+    say_prose(_DATA_LEGEND)
 
 
 def _sizes(sizes: tuple[int, int, int]) -> str:

@@ -157,7 +157,7 @@ def run(
     from tauflow.training.ranks import process_group
 
     from .options import all_names_in, key_values, names_in
-    from .output import print_comparison, print_run, say
+    from .output import print_comparison, print_run, say_prose
     from .own_table import one_source
 
     own = config_table(config, "recipe")
@@ -178,7 +178,7 @@ def run(
             device=device,
             metrics=all_names_in(metric),
             log=log or (),
-            say=say if ranks.writes else say_nothing,
+            say=say_prose if ranks.writes else say_nothing,
         )
         names = names_in(model) or [model]
         check_models(source, names, hidden_size=size, options=options)
@@ -222,7 +222,7 @@ def reproduce(
 
     from .lists import print_experiments
     from .options import rows_in, seconds_or_none
-    from .output import end_with, print_grid, print_reports, say
+    from .output import end_with, print_grid, print_reports, say_prose
 
     if table is None:
         print_experiments()
@@ -239,7 +239,7 @@ def reproduce(
         results_dir=results,
         runs_dir=runs,
         device=device,
-        say=say,
+        say=say_prose,
     )
     print_grid(grid)
     print_reports(write_grid_reports(grid, Places(results, runs)))
@@ -276,7 +276,7 @@ def search(
 
     from .found import print_search
     from .options import key_values, seconds_or_none
-    from .output import end_with, say
+    from .output import end_with, say_prose
 
     given: dict[str, Any] = {} if grid is None else load_grid(grid)
     found = grid_search(
@@ -291,7 +291,7 @@ def search(
         budget=seconds_or_none(budget),
         results_dir=results,
         runs_dir=runs,
-        say=say,
+        say=say_prose,
     )
     print_search(found)
     end_with(found.outcome)
@@ -314,11 +314,11 @@ def report(
     from tauflow.experiments.report.trivial import BASELINES_FILE, score_trivial
 
     from .found import print_survey
-    from .output import print_reports, say
+    from .output import print_reports, say_prose
 
     if baselines:
         known = map(load_experiment, [*list_experiments(), *(tables or ())])
-        score_trivial(known, results / BASELINES_FILE, say=say)
+        score_trivial(known, results / BASELINES_FILE, say=say_prose)
     found = survey(results, tables or ())
     print_survey(found)
     print_reports(write_survey(found, results))

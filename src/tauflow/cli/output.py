@@ -1,9 +1,14 @@
-"""What commands print: tables aligned with rich, on a terminal and in a file."""
+"""What commands print: text and tables that fit the terminal, and plain ones in a file."""
 
+import io
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
@@ -17,7 +22,8 @@ from tauflow.experiments.run.task import TaskRun
 from tauflow.experiments.run.timespan import duration
 from tauflow.plain_text import visible
 
-_FILE_WIDTH = 140
+_UNBOUNDED = 100_000
+_PROSE = 100  # longer lines are hard to read
 UNFINISHED = 75
 """Exit code when the budget left runs over: EX_TEMPFAIL of BSD's sysexits, "try again later"."""
 
@@ -25,6 +31,42 @@ UNFINISHED = 75
 def say(text: str) -> None:
     """Print a line as it is, at once; of what steers a terminal, a sign in its place."""
     print(visible(text), flush=True)
+
+
+def columns() -> int | None:
+    """Return how wide lines may be, by COLUMNS or the terminal; ``None`` in a file or a pipe."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def say_prose(
+    text: str, indent: str = "", hanging: str | None = None, width: int | None = None
+) -> None:
+    """Print each line of a text, folded between words where it is wider than may be.
+
+    Args:
+        text: the lines.
+        indent: before the first line of each.
+        hanging: before the lines that it is folded into, by default the same.
+        width: that may be, by default :func:`columns`.
+    """
+    width = columns() if width is None else width
+    for line in text.split("\n"):
+        if width is None:
+            say(indent + line)
+            continue
+        say(
+            textwrap.fill(
+                visible(line),
+                min(width, _PROSE),
+                initial_indent=indent,
+                subsequent_indent=indent if hanging is None else hanging,
+                break_long_words=False,  # such as paths
+                break_on_hyphens=False,
+            )
+        )
 
 
 def print_table(
@@ -36,28 +78,37 @@ def print_table(
     numbers: Iterable[int] = (),
     whole: Iterable[int] = (),
 ) -> None:
-    """Print rows under headers.
+    """Print rows under headers: in boxes on a terminal, plain and aligned elsewhere.
+
+    No line is wider than :func:`columns`, where cells can be folded.
 
     Args:
         headers: of the columns.
         rows: their texts.
         title: line above.
-        caption: line below; not folded to the width of the table.
+        caption: text below.
         numbers: positions of the columns to align to the right.
         whole: positions of the columns never to fold, however narrow the terminal.
     """
     right, unfolded = set(numbers), set(whole)
-    drawn = Table(title=title and visible(title), title_justify="left")
+    boxes, width, plain = sys.stdout.isatty(), columns(), io.StringIO()
+    console = Console(
+        width=width or _UNBOUNDED, file=None if boxes else plain, markup=False, emoji=False
+    )
+    drawn = Table(box=box.HEAVY_HEAD if boxes else None, pad_edge=boxes)
+    if title:
+        say_prose(title)
     for position, header in enumerate(headers):
         justify: JustifyMethod = "right" if position in right else "left"
         keep = position in unfolded
         drawn.add_column(header, justify=justify, no_wrap=keep, overflow="fold")
     for row in rows:
         drawn.add_row(*map(visible, row))
-    # A file or a pipe has no width of its own; the default of 80 would fold most tables.
-    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False).print(drawn)
+    console.print(drawn)
+    for line in plain.getvalue().splitlines():
+        say(line.rstrip())
     if caption:
-        say(caption)
+        say_prose(caption)
 
 
 def print_grid(grid: Grid) -> None:
@@ -77,7 +128,7 @@ def print_run(run: TaskRun) -> None:
     else:
         _print_scores([run])
     for remark in run.remarks:
-        say(remark)
+        say_prose(remark)
     say(f"Run:    {run.directory}")
     say(f"Report: {run.report.resolve()}")
     if command := predict_command(run):

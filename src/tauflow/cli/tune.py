@@ -57,7 +57,7 @@ def tune(
     from tauflow.training.defaults import RECIPE, adapted
 
     from .options import all_names_in, key_values
-    from .output import print_table, say
+    from .output import print_table, say, say_prose
     from .own_table import one_source
 
     varied = key_values(vary or [], option="--vary")
@@ -83,7 +83,7 @@ def tune(
         device=device,
         metrics=all_names_in(metric),
         runs_dir=Path(os.path.expanduser(runs)),
-        say=say,
+        say=say_prose,
     )
     states = [state for _, _, state in found.trials]
     print_table(

@@ -68,7 +68,7 @@ def test_all_scores_of_a_run_are_shown_in_one_unit(call, tmp_path):
     (run / "record.json").write_text(record.to_json())
     for shown in (stopped, call("show", run).output):
         assert "accuracy, %" in shown
-        assert re.search(r"1 +│ +0\.5 +│ +25\.00 +│ +90\.91", shown)
+        assert re.search(r"1 +0\.5 +25\.00 +90\.91", shown)
         assert "0.9091" not in shown
 
 

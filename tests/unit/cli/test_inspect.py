@@ -28,8 +28,8 @@ def test_a_long_table_is_recognised_and_its_command_trains(call, tmp_path):
     records().to_csv(tmp_path / "stays.csv", index=False)
     output = call("inspect", "stays.csv").output
     assert "40 sequences, of 8 to 8 times, median 8" in output
-    assert re.search(r"hours +│ time", output)
-    assert re.search(r"died +│ target .*0 50 %, 1 50 %", output)
+    assert re.search(r"hours +time", output)
+    assert re.search(r"died +target .*0 50 %, 1 50 %", output)
     words = suggested(output)
     assert words[2:] == shlex.split("--id stay --time hours --target died --long parameter,value")
     trained = call(*words, "--epochs", 1, "--model", "gru-d", "--hidden-size", 2).output
@@ -40,7 +40,7 @@ def test_decimals_may_have_commas(call, tmp_path):
     frame = records().astype({"value": float})
     frame.to_csv(tmp_path / "stays.csv", index=False, sep=";", decimal=",")
     output = call("inspect", "stays.csv", "--delimiter", ";", "--decimal", ",").output
-    assert re.search(r"value +│ value", output)
+    assert re.search(r"value +value", output)
     words = suggested(output)
     assert words[words.index("--decimal") :][:2] == ["--decimal", ","]
     small = ["--epochs", 1, "--model", "gru-d", "--hidden-size", 2]
@@ -53,14 +53,14 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     frame.to_csv(tmp_path / "power.csv", index=False)
     output = call("inspect", "power.csv").output
     assert "median 15 minutes" in output
-    assert re.search(r"note +│ feature +│ nothing +│ +100 %", output)
+    assert re.search(r"note +feature +nothing +100 %", output)
     words = suggested(output)
     assert words[2:] == ["--time", "timestamp", "--features", "power", "--window", "100"]
     words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--epochs", 1]
     trained = call(*words, "--model", "gru", "--hidden-size", 2).output
     assert "forecast of the 4 rows after a window, of power" in trained
     assert "Windows of 20 rows, a new one every 4, each with the 4 rows after it" in trained
-    assert trained.index("│ persistence") < trained.index("│ seasonal naive")
+    assert trained.index("\npersistence") < trained.index("\nseasonal naive")
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -88,9 +88,7 @@ def test_classes_with_leading_zeros_are_told_apart(call, tmp_path):
     ]
     (tmp_path / "codes.csv").write_text("\n".join(["id,time,a,label", *rows]))
     output = call("inspect", "codes.csv").output
-    assert re.search(
-        r"label +│ target +│ text, 3 different .*0 33.3 %, 01 33.3 %, 1 33.3 %", output
-    )
+    assert re.search(r"label +target +text, 3 different .*0 33.3 %, 01 33.3 %, 1 33.3 %", output)
 
 
 def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):

@@ -37,7 +37,7 @@ def visits(tmp_path, call):
 
 def scores(output):
     """Return {model or baseline: its first test score} of a printed table."""
-    rows = re.findall(r"^│ (\S.*?) +│ +([\d.]+) │", output, re.MULTILINE)
+    rows = re.findall(r"^(\S.*?)  +([\d.]+)(?:  .*)?$", output, re.MULTILINE)
     return {name: float(score) for name, score in rows}
 
 

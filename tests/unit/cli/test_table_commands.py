@@ -51,14 +51,14 @@ def test_search_chooses_by_validation(call, table):
 def test_what_is_missing_is_estimated(call, table, tmp_path):
     output = call("estimate", table).output
     assert "gru: a few batches ..." in output
-    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +2 │ +\d+ s │", output)
+    assert re.search(r"\ngru +GRU +\d+ s +2 +\d+ s\n", output)
     assert re.search(r"^Runs to do: 2, about \d+ s\.$", output, re.MULTILINE)
     assert (tmp_path / "results" / "estimates.json").is_file()
     call("reproduce", table)
     output = call("estimate", table, "--models", "gru").output
-    assert re.search(r"│ gru +│ GRU +│ +– │ +0 │ +– │", output)
+    assert re.search(r"\ngru +GRU +– +0 +–\n", output)
     assert "Nothing is left to do." in output
-    assert re.search(r"│ gru +│ GRU +│ +\d+ s │ +1 │", call("estimate", table, "--seeds", 3).output)
+    assert re.search(r"\ngru +GRU +\d+ s +1 ", call("estimate", table, "--seeds", 3).output)
     assert "is not trained. Its numbers come from: " in call("estimate", "ltc-table-2").output
     assert "is not implemented yet" in call("estimate", table, "--models", "future", code=1).stderr
 
@@ -67,7 +67,7 @@ def test_what_is_missing_is_estimated(call, table, tmp_path):
 def test_one_report_on_all_results(call, table, tmp_path):
     call("reproduce", table, "--seeds", 1, "--epochs", 1)
     result = call("report", table)
-    assert re.search(r"│ tiny +│ 1 of 2 rows measured", result.output)
+    assert re.search(r"\ntiny +1 of 2 rows measured", result.output)
     text = (tmp_path / "results" / "REPORT.md").read_text(encoding="utf-8")
     assert "## tiny: A tiny pendulum" in text
     assert "1 of 5 † | 1 of 2 †" in text
