@@ -18,6 +18,17 @@ def visible(text: str) -> str:
     return _FORBIDDEN.sub("\ufffd", text)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count of things for a sentence: ``1 row``, ``2 rows``, ``1,234 rows``.
+
+    Args:
+        count: of things.
+        noun: one of them.
+        plural: several of them, if that is not the noun with an s.
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def markdown_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
 ) -> list[str]:

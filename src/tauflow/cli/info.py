@@ -26,11 +26,11 @@ def info(
     from tauflow.cells.catalog import ModelEntry
     from tauflow.models.registry import entry_of, model_entry
 
-    from .output import columns, print_table, say, say_prose
+    from .output import line_width, print_table, say, say_prose
 
     source, ahead = model_entry(model), entry_of(model).looks_ahead({})
     own = source.cell if isinstance(source, ModelEntry) else source.model
-    width = columns() or 80
+    width = line_width() or 80
     say_prose(f"{source.title} ({model}): {source.paper or 'in no paper'}\n", width=width)
     for indent, text in _paragraphs(inspect.getdoc(own) or ""):
         say_prose(text, indent, f"{indent}    " if indent else "", width)

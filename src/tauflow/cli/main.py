@@ -41,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train networks whose state flows in continuous time, and reproduce published tables.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: which there are, and fetch one.")
+data_app = typer.Typer(no_args_is_help=True, help="List data sets, or fetch one.")
 app.add_typer(data_app, name="data")
 app.command()(export)
 app.command()(estimate)
@@ -62,10 +62,12 @@ Runs = Annotated[
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
 Budget = Annotated[
     str | None,
-    typer.Option(help="Time to stop after, such as 30min, 2h or 90s; the rest is for next time."),
+    typer.Option(
+        help="Stop after this time, such as 30min, 2h or 90s; the same command continues."
+    ),
 ]
 OwnFile = Annotated[
-    Path | None, typer.Option(callback=at_home, help="A table of your own, if no data set is.")
+    Path | None, typer.Option(callback=at_home, help="Your own table, in place of a data set.")
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 
@@ -97,7 +99,8 @@ def _show_what_is_logged() -> None:
 @app.callback()
 def common(
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error came from; in any place.")
+        bool,
+        typer.Option("--traceback", help="Show the traceback of an error; may be given anywhere."),
     ] = False,
     version: Annotated[
         bool,
@@ -114,12 +117,15 @@ def run(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="A data set; see 'tauflow data list'. Or a table of your own, .csv, .csv.gz or "
-            ".parquet, one row per sample. Or a folder that tauflow.data.write_task wrote."
+            help="A data set (see 'tauflow data list'); your own table, .csv, .csv.gz or .parquet, "
+            "with one row per sample; or a folder that tauflow.data.write_task wrote."
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="A model; see 'tauflow models'. Or several, with commas, compared.")
+        str,
+        typer.Option(
+            help="A model, or several to compare, separated by commas; see 'tauflow models'."
+        ),
     ] = "cfc",
     hidden_size: Annotated[
         int | None, typer.Option(min=1, help="Neurons, or latent dimensions; by default 32.")
@@ -127,7 +133,9 @@ def run(
     epochs: Epochs = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences per step.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, shuffling and dropout.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed for weights, shuffling and dropout.")
+    ] = 0,
     option: Annotated[
         list[str] | None, typer.Option(help="key=value for the model; may be repeated.")
     ] = None,
@@ -300,11 +308,12 @@ def search(
 @app.command()
 def report(
     tables: Annotated[
-        list[Path] | None, typer.Argument(help="TOML files of tables of your own.")
+        list[Path] | None, typer.Argument(help="TOML files of your own tables.")
     ] = None,
     results: Results = Path("results"),
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="First score trivial predictions, with the data.")
+        bool,
+        typer.Option("--baselines", help="Score the trivial predictions first; needs the data."),
     ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
@@ -335,9 +344,9 @@ def figure(
     size: Annotated[
         str, typer.Option(help="full, or small for a quick look at fewer and smaller networks.")
     ] = "full",
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     formats: Annotated[
-        str, typer.Option("--format", help="Of the picture: png, svg, pdf, separated by commas.")
+        str, typer.Option("--format", help="Picture formats, separated by commas: png, svg, pdf.")
     ] = "png,svg",
     page: Annotated[
         bool, typer.Option("--page", help="Write README.md, a page on all figures in the folder.")
@@ -359,7 +368,8 @@ def figure(
 def show(
     what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Of the table's runs that were cut short.")
+        int | None,
+        typer.Option(min=1, help="Show the runs of the table that were cut to so many epochs."),
     ] = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
@@ -382,7 +392,8 @@ def models(
         bool, typer.Option("--markdown", help="Print a table for a document.")
     ] = False,
     find: Annotated[
-        str, typer.Option(help="Only models that speak of this, such as 'missing values'.")
+        str,
+        typer.Option(help="Only models whose description contains this, such as 'missing values'."),
     ] = "",
 ) -> None:
     """List the models that there are."""

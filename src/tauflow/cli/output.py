@@ -33,7 +33,7 @@ def say(text: str) -> None:
     print(visible(text), flush=True)
 
 
-def columns() -> int | None:
+def line_width() -> int | None:
     """Return how wide lines may be, by COLUMNS or the terminal; ``None`` in a file or a pipe."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
@@ -50,9 +50,9 @@ def say_prose(
         text: the lines.
         indent: before the first line of each.
         hanging: before the lines that it is folded into, by default the same.
-        width: that may be, by default :func:`columns`.
+        width: that may be, by default :func:`line_width`.
     """
-    width = columns() if width is None else width
+    width = line_width() if width is None else width
     for line in text.split("\n"):
         if width is None:
             say(indent + line)
@@ -80,7 +80,7 @@ def print_table(
 ) -> None:
     """Print rows under headers: in boxes on a terminal, plain and aligned elsewhere.
 
-    No line is wider than :func:`columns`, where cells can be folded.
+    No line is wider than :func:`line_width`, where cells can be folded.
 
     Args:
         headers: of the columns.
@@ -91,7 +91,7 @@ def print_table(
         whole: positions of the columns never to fold, however narrow the terminal.
     """
     right, unfolded = set(numbers), set(whole)
-    boxes, width, plain = sys.stdout.isatty(), columns(), io.StringIO()
+    boxes, width, plain = sys.stdout.isatty(), line_width(), io.StringIO()
     console = Console(
         width=width or _UNBOUNDED, file=None if boxes else plain, markup=False, emoji=False
     )

@@ -23,11 +23,12 @@ def predict(
         typer.Option(help="Forecasts: time from the last row of an id to the one to predict."),
     ] = None,
     delimiter: Annotated[
-        str | None, typer.Option(help="Of the new rows' cells, if not that of the training.")
+        str | None,
+        typer.Option(help="Column separator of the new rows, if not that of the training file."),
     ] = None,
     decimal: Annotated[
         str | None,
-        typer.Option(help="Sign before the new rows' decimals, if not that of the training."),
+        typer.Option(help="Decimal sign of the new rows, if not that of the training file."),
     ] = None,
 ) -> None:
     """Predict with what 'tauflow run --csv' trained: ids and times in front, then the answers."""
@@ -35,6 +36,7 @@ def predict(
     from rich.progress import track
 
     from tauflow.errors import ArgumentError
+    from tauflow.plain_text import counted
     from tauflow.predict import load_predictor
     from tauflow.predict.written import STANDARD_OUTPUT, check_writable, write_answers
 
@@ -51,4 +53,4 @@ def predict(
     told = track(frames, "predicting", pieces, console=bar, disable=silent)
     rows = write_answers(told, out)
     if out != STANDARD_OUTPUT:
-        say(f"{out}: {rows} answers")
+        say(f"{out}: {counted(rows, 'answer')}")

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tauflow.plain_text import counted
+
 from .own_table import takes_table
 from .recipe import Cluster, Config, Device, Metrics, config_table, from_file, recipe_changes
 
@@ -14,21 +16,29 @@ from .recipe import Cluster, Config, Device, Metrics, config_table, from_file, r
 def tune(
     ctx: typer.Context,
     task: Annotated[
-        str | None, typer.Argument(help="A data set, a table of your own, or a stored folder.")
+        str | None, typer.Argument(help="A data set, your own table, or a stored folder.")
     ] = None,
     model: Annotated[str, typer.Option(help="A model; see 'tauflow models'.")] = "cfc",
     hidden_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Neurons, or latent dimensions; by default sizes are tried."),
+        typer.Option(
+            min=1, help="Neurons, or latent dimensions; by default several sizes are tried."
+        ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="In all, earlier calls included.")] = 20,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of a trial.")] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Number of trials in all, including those of earlier calls.")
+    ] = 20,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of each trial.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each.")] = 1,
     cluster: Cluster = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of settings, weights and order.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed for settings, weights and shuffling.")
+    ] = 0,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="key=value for the model, which then is not tried; may be repeated."),
+        typer.Option(
+            help="key=value for the model: a fixed setting that is not searched; may be repeated."
+        ),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -41,16 +51,16 @@ def tune(
         list[str] | None,
         typer.Option(
             "--set",
-            help="recipe.lr=0.01, any field of the recipe, which then is not tried; may be "
-            "repeated.",
+            help="recipe.lr=0.01, or any field of the recipe: a fixed setting that is not searched; "
+            "may be repeated.",
         ),
     ] = None,
     config: Config = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="A table of your own.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Your own table.")] = None,
     *,
     said: dict[str, Any],
 ) -> None:
-    """Try settings of a model, and keep the best by their validation score; goes on if repeated."""
+    """Search the settings of a model for the best validation score; repeat it to continue."""
     from tauflow.experiments.report.study import short, write_study
     from tauflow.experiments.run.tune import BEST
     from tauflow.experiments.run.tune import tune as search
@@ -95,8 +105,8 @@ def tune(
         ],
         title=f"Best validation {found.metric}: {found.score:.4g}",
         caption=(
-            f"{len(states)} trials: {states.count('complete')} whole, {states.count('pruned')} "
-            f"ended early, {states.count('fail')} not finite."
+            f"{counted(len(states), 'trial')}: {states.count('complete')} completed, "
+            f"{states.count('pruned')} pruned, {states.count('fail')} diverged."
         ),
         numbers=(1, 2),
     )

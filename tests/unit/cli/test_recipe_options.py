@@ -83,7 +83,7 @@ def test_settings_are_tuned_and_then_run(call, tmp_path):
     pytest.importorskip("optuna")
     words = ("tune", "pendulum", "--model", "elman", "--trials", "1", "--epochs", "1")
     output = call(*words, "--vary", "model.hidden_size=[2]", "--vary", "recipe.lr=[0.01]").output
-    assert "1 trials: 1 whole, 0 ended early" in output
+    assert "1 trial: 1 completed, 0 pruned" in output
     assert "Train with them: tauflow run --config" in output
     (best,) = tmp_path.rglob("best.toml")
     call("run", "--config", best)

@@ -12,8 +12,8 @@ def test_a_table_without_results(call, table):
 def test_a_budget_ends_with_a_code_of_its_own(call, table):
     first = call("reproduce", table, "--seeds", 1, "--budget", "0.001s", code=75)
     assert re.search(
-        r"The time is up: 1 run is left, about \d+ s at this pace: begun \(gru, seed 0: 1 of 2 "
-        r"epochs\)\. Every finished epoch is kept; the same command continues\.",
+        r"Time budget reached: 1 run remains, about \d+ s at this pace: begun \(gru, seed 0: 1 of "
+        r"2 epochs\)\. Every finished epoch is kept; the same command continues\.",
         first.stderr,
     )
     second = call("reproduce", table, "--seeds", 1, "--budget", "1h")
@@ -40,7 +40,7 @@ def test_search_chooses_by_validation(call, table):
     assert re.search(r"chosen: \d\S+ ± \d\S+ \(2\), published 0\.500 ± 0\.100 \(5\)$", output, re.M)
     cut = call(*words, "--vary", "model.hidden_size=[4]", "--budget", "0.001s", code=75)
     assert "Nothing is chosen yet" in cut.output
-    assert "2 runs are left" in cut.stderr
+    assert "2 runs remain" in cut.stderr
     assert "is not of the form key=value" in call(*words[:4], "recipe.lr", code=1).stderr
     assert "there is nothing to vary for 'gru'" in call(*words[:3], code=1).stderr
     file = table.with_name("grid.toml")

@@ -100,8 +100,9 @@ class TableOptions:
         sort: whether to sort the rows of an id by time; by default rows out of order are an error.
         scale: whether to scale features, and the targets of a regression, to mean 0 and standard
             deviation 1 by what was observed in the training part.
-        group: column that says which ids belong together, such as the patient where an id is one of
-            his days: all ids of a group are in one part. By default each id is drawn on its own.
+        group: column that says which ids belong together, such as the patient, if each id is one
+            day of that patient: all ids of a group are in one part. By default each id is drawn
+            by itself.
         split_by: ``"id"`` draws ids, or groups, so that none is in two parts; where ids have one
             class each, the classes are spread evenly. ``"time"`` is for few or single recordings
             with targets in their rows: the rows of each id are cut, in their order, into an early
@@ -130,9 +131,9 @@ class TableOptions:
         season: rows after which values come again, such as 24 for hours, or with times a span such
             as ``"24h"`` or ``"7 days"``. "As a season ago" is one of the trivial forecasts that a
             model is compared with; of other tasks it is refused.
-        delimiter: of the cells of a CSV file, by default a comma; ``"tab"`` is one too.
-        decimal: sign before the decimals of numbers that are text, a point or a comma. Signs
-            between thousands are refused.
+        delimiter: column separator of a CSV file; by default a comma, ``"tab"`` for tabs.
+        decimal: decimal sign of numbers that are text, a point or a comma. Signs between
+            thousands are an error.
         split_column: column that says the part of each id: ``train``, ``valid`` or ``test``.
         known: columns whose later values are known ahead, such as the hour of the day or a plan.
             They are not predicted: of a forecast each row is told those of the rows to predict, as

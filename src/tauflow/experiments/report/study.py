@@ -23,7 +23,7 @@ def write_study(found: Tuned) -> Path:
     whole.sort(key=lambda one: one[1][1] or 0.0, reverse=found.higher_is_better)
     page = render(
         "study.html.j2",
-        title=f"Settings tried: {found.directory.name}",
+        title=f"Hyperparameter search: {found.directory.name}",
         tiles=[
             (f"best validation {found.metric}", short(found.score)),
             ("trials", str(len(states))),
@@ -41,7 +41,7 @@ def write_study(found: Tuned) -> Path:
     return write(found.directory / STUDY, page)
 
 
-_STATES = (("whole", "complete"), ("ended early", "pruned"), ("not finite", "fail"))
+_STATES = (("completed", "complete"), ("pruned", "pruned"), ("diverged", "fail"))
 
 
 def short(value: Any) -> str:
@@ -63,7 +63,7 @@ def _history(found: Tuned) -> Picture:
         axes.set_xlabel("trial")
         axes.set_ylabel(f"validation {found.metric}")
         uri = uri_of(canvas)
-    return Picture("How it went", "Every trial, grey if ended early; the line is the best.", uri)
+    return Picture("Progress", "Every trial, grey if pruned; the line is the best.", uri)
 
 
 def _importance(found: Tuned) -> list[Picture]:
@@ -77,7 +77,7 @@ def _importance(found: Tuned) -> list[Picture]:
         axes.set_xlabel("share of the scores' spread")
         uri = uri_of(canvas)
     caption = "How much of the differences between scores each setting explains (fANOVA)."
-    return [Picture("What mattered", caption, uri)]
+    return [Picture("Importance", caption, uri)]
 
 
 def _slices(found: Tuned) -> list[Picture]:
@@ -100,4 +100,4 @@ def _slices(found: Tuned) -> list[Picture]:
             axes.set_xlabel(name)
         panels[0].set_ylabel(f"validation {found.metric}")
         uri = uri_of(canvas)
-    return [Picture("Setting by setting", "Whole trials.", uri)]
+    return [Picture("Effect of each setting", "Completed trials.", uri)]

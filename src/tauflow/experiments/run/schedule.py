@@ -13,6 +13,7 @@ import torch
 from tauflow.checks import at_least, positive
 from tauflow.errors import TauflowError
 from tauflow.lock import locked
+from tauflow.plain_text import counted
 
 from . import results
 from .attempt import attempt, failure
@@ -136,10 +137,10 @@ class Outcome:
         time_left = (
             f", about {roughly(self.seconds_left)} at this pace" if self.seconds_left else ""
         )
-        runs = "run is" if len(self.unfinished) == 1 else "runs are"
+        remain = "remains" if len(self.unfinished) == 1 else "remain"
         return (
-            f"The time is up: {len(self.unfinished)} {runs} left{time_left}: {', '.join(parts)}. "
-            "Every finished epoch is kept; the same command continues."
+            f"Time budget reached: {counted(len(self.unfinished), 'run')} {remain}{time_left}: "
+            f"{', '.join(parts)}. Every finished epoch is kept; the same command continues."
         )
 
 

@@ -26,6 +26,6 @@ def test_the_best_trials_come_first(tmp_path, metric, best):
     worst = 5 - best
     assert rows == [(str(best), str(score)), (str(worst), str(scores[worst - 1]))]
     assert text.count("data:image/svg+xml") == 3
-    assert "What mattered" in text
+    assert "Importance" in text
     assert "<b>1</b><span>ended early</span>" in text
     assert "best.toml" in text

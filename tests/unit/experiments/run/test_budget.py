@@ -83,10 +83,10 @@ def test_a_run_that_would_not_fit_is_not_begun(places, monkeypatch):
 def test_what_is_left_is_said():
     runs = (Unfinished("ltc, seed 0", 31, 200), Unfinished("ltc, seed 1", 0, 200))
     assert Outcome((), runs, 7300.0).what_is_left() == (
-        "The time is up: 2 runs are left, about 2.0 h at this pace: begun (ltc, seed 0: 31 of 200 "
-        "epochs), 1 not begun. Every finished epoch is kept; the same command continues."
+        "Time budget reached: 2 runs remain, about 2.0 h at this pace: begun (ltc, seed 0: 31 of "
+        "200 epochs), 1 not begun. Every finished epoch is kept; the same command continues."
     )
-    assert "1 run is left: 1 not begun." in Outcome((), runs[1:]).what_is_left()
+    assert "1 run remains: 1 not begun." in Outcome((), runs[1:]).what_is_left()
     assert Outcome().what_is_left() == ""
 
 
