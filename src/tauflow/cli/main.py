@@ -62,9 +62,7 @@ Runs = Annotated[
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")]
 Budget = Annotated[
     str | None,
-    typer.Option(
-        help="Stop after this time, such as 30min, 2h or 90s; the same command continues."
-    ),
+    typer.Option(help="Stop after this time, such as 30min or 2h; the same command continues."),
 ]
 OwnFile = Annotated[
     Path | None, typer.Option(callback=at_home, help="Your own table, in place of a data set.")
@@ -99,8 +97,7 @@ def _show_what_is_logged() -> None:
 @app.callback()
 def common(
     traceback: Annotated[
-        bool,
-        typer.Option("--traceback", help="Show the traceback of an error; may be given anywhere."),
+        bool, typer.Option("--traceback", help="Show the traceback of an error; in any place.")
     ] = False,
     version: Annotated[
         bool,
@@ -122,10 +119,7 @@ def run(
         ),
     ] = None,
     model: Annotated[
-        str,
-        typer.Option(
-            help="A model, or several to compare, separated by commas; see 'tauflow models'."
-        ),
+        str, typer.Option(help="A model; see 'tauflow models'. Or several to compare: a,b,c.")
     ] = "cfc",
     hidden_size: Annotated[
         int | None, typer.Option(min=1, help="Neurons, or latent dimensions; by default 32.")
@@ -307,13 +301,10 @@ def search(
 
 @app.command()
 def report(
-    tables: Annotated[
-        list[Path] | None, typer.Argument(help="TOML files of your own tables.")
-    ] = None,
+    tables: Annotated[list[Path] | None, typer.Argument(help="Your tables, as TOML files.")] = None,
     results: Results = Path("results"),
     baselines: Annotated[
-        bool,
-        typer.Option("--baselines", help="Score the trivial predictions first; needs the data."),
+        bool, typer.Option("--baselines", help="Score trivial predictions first; needs the data.")
     ] = False,
 ) -> None:
     """Write one report on all results: every table, ours beside published, with plots."""
@@ -368,8 +359,7 @@ def figure(
 def show(
     what: Annotated[str, typer.Argument(help="A run's directory, or a table's name.")],
     epochs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Show the runs of the table that were cut to so many epochs."),
+        int | None, typer.Option(min=1, help="Show runs that were cut to so many epochs.")
     ] = None,
     results: Results = Path("results"),
     runs: Runs = Path("runs"),
@@ -392,8 +382,7 @@ def models(
         bool, typer.Option("--markdown", help="Print a table for a document.")
     ] = False,
     find: Annotated[
-        str,
-        typer.Option(help="Only models whose description contains this, such as 'missing values'."),
+        str, typer.Option(help="Only models that mention this, such as 'missing values'.")
     ] = "",
 ) -> None:
     """List the models that there are."""

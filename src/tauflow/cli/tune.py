@@ -51,8 +51,8 @@ def tune(
         list[str] | None,
         typer.Option(
             "--set",
-            help="recipe.lr=0.01, or any field of the recipe: a fixed setting that is not searched; "
-            "may be repeated.",
+            help="recipe.lr=0.01, or any field of the recipe: a fixed setting that is not "
+            "searched; may be repeated.",
         ),
     ] = None,
     config: Config = None,
