@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def scores(output):
-    return re.findall(r"^(\S.*?)  +([\d.]+)(?:  .*)?$", output, re.MULTILINE)
+    return re.findall(r"^(\S.*?)  +\S+ +([\d.]+) +[\d,]+$", output, re.MULTILINE)
 
 
 def test_it_is_run_resumed_and_shown(call, folder):

@@ -59,7 +59,7 @@ def test_targets_and_categories_too():
     data = from_table(table, na_values=["?", "-"], **SAID)
     assert data.table.outputs == ("no", "yes")
     assert data.table.inputs == ("a", "b=x", "b=y")
-    assert "4 ids have no target and are left out: p02, p05, p08 and 1 more." in data.card.notes
+    assert "Left out: 4 ids without a target: p02, p05, p08 and 1 more." in data.card.notes
 
 
 def test_a_predictor_reads_new_tables_likewise(tmp_path):

@@ -171,8 +171,8 @@ def test_targets_of_rows_are_cut_into_early_middle_and_late():
     assert float(data.table.y_mean) == pytest.approx(table["y"][:14].mean())
     assert data.card.split == "by time within each id, 0.7, 0.15 and 0.15 of its rows"
     assert (
-        "1 ids, cut by time: 14 rows for training, 3 for validation, 3 for the test, in 1, 1, 1 "
-        "sequences, the first gap of each 0."
+        "1 id, cut by time: 14 rows for training, 3 for validation, 3 for the test, one sequence "
+        "each; the first gap of each is 0."
     ) in data.card.notes
 
 
@@ -234,7 +234,7 @@ def test_missing_values_and_targets_of_cut_ids():
     assert data.table.ids == {"train": ("r", "s"), "valid": ("r", "s"), "test": ("s",)}
     notes = " ".join(data.card.notes)
     assert "12 rows for training, 6 for validation, 3 for the test, in 2, 2, 1 sequences" in notes
-    assert "1 sequences cut from ids have no target and are left out." in notes
+    assert "Left out: 1 sequence cut from ids, without a target." in notes
     assert "4 of 21 targets are missing and do not count." in notes
     told = with_mask_inputs(data)
     assert told.table.inputs == ("a", "b", "a measured")
@@ -248,7 +248,7 @@ def test_ids_too_short_to_be_cut_are_for_training_alone():
     assert read(table, target="y", split_by="time").table.ids["test"] == ("r", "s")
     data = read(table, split_by="time")  # next steps need two rows in each part
     assert data.table.ids == {"train": ("r", "s"), "valid": ("r",), "test": ("r",)}
-    note = "1 ids have fewer than 6 rows, and are for training alone: s."
+    note = "1 id with fewer than 6 rows, used for training only: s."
     assert note in data.card.notes
 
 

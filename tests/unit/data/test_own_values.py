@@ -56,7 +56,7 @@ def test_next_step_predicts_the_next_row_at_its_time():
     assert u.y_mask[0].tolist() == [False, True]
     assert data.table.inputs == ("a", "gap ahead")
     assert data.table.unscale_inputs(u.x)[0, :, 1].tolist() == pytest.approx([0.5, 1.5])
-    assert "4 ids have no target" in " ".join(data.card.notes)
+    assert "Left out: 4 ids without a target" in " ".join(data.card.notes)
 
 
 def test_without_irregular_gaps_nothing_is_said_of_the_next_one():

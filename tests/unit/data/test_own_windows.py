@@ -219,9 +219,7 @@ def test_windows_without_a_target_in_any_row_are_told():
     y = [row / 3 if row < 35 or row > 59 else NAN for row in range(200)]
     data = from_table(series(y=y), time="t", target="y", window=10)
     assert len(data.train) == 12
-    assert any(
-        "2 windows have no target in any row, and are left out" in n for n in data.card.notes
-    )
+    assert any("Left out: 2 windows without a target in any row." in n for n in data.card.notes)
 
 
 @pytest.mark.parametrize("window", [1, 2, 8])

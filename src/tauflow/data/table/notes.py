@@ -21,13 +21,13 @@ def notes_on_rows(sheet: Sheet, sequences: Sequences, options: TableOptions) -> 
             keys, what = f"{keys.replace(' and', ',')} and variable", "values"
             total = sheet.merged + sum(int((~sheet.missing(v)).sum()) for v in sheet.variables)
         notes.append(
-            f"{sheet.merged} of {total} {what} have the same {keys} as an earlier "
+            f"{sheet.merged:,} of {total:,} {what} have the same {keys} as an earlier "
             f"one, and are merged into it (duplicates={options.duplicates!r})."
         )
     if sequences.unsorted:
         whose = "" if options.id is None else " of the same id"
         notes.append(
-            f"{sequences.unsorted} of {len(sequences.rows)} rows are earlier than the row "
+            f"{sequences.unsorted:,} of {len(sequences.rows):,} rows are earlier than the row "
             f"before{whose}; the rows are sorted by time (sort=True)."
         )
     return tuple(notes)

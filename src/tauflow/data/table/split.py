@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tauflow.errors import ArgumentError, DataError
+from tauflow.plain_text import counted
 from tauflow.registry import nearest
 
 from .frames import Sequences, joined, some
@@ -117,7 +118,7 @@ def _as_given(target: Target, options: TableOptions, said: Mapping[str, str]) ->
     parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
     by = "as given" if options.split_column is None else f"by column {options.split_column!r}"
     counts = _listed([len(one) for one in parts.values()])
-    note = f"{len(of_each)} ids: {counts}, {by}."
+    note = f"{counted(len(of_each), 'id')}: {counts}, {by}."
     return Split(target, parts, target.whole.kept(keep["train"]), f"{by}: {counts}", (note,))
 
 
@@ -169,12 +170,13 @@ def _by_id(target: Target, options: TableOptions, groups: Mapping[str, str] | No
     keep = {part: np.isin(codes, places) for part, places in zip(PARTS, drawn, strict=True)}
     parts = {part: target.sequences.kept(kept) for part, kept in keep.items()}
     counts, seed = [len(one) for one in parts.values()], options.split_seed
-    by, note = "by id", f"{len(ids)} ids: {_listed(counts)}, drawn with seed {seed}."
+    by, note = "by id", f"{counted(len(ids), 'id')}: {_listed(counts)}, drawn with seed {seed}."
     if groups is not None:
         by = f"by group ({options.group!r})"
         note = (
-            f"{len(ids)} ids in {len(names)} groups of {options.group!r}: {_listed(counts)}; of "
-            f"the groups {_listed([len(places) for places in drawn])}, drawn with seed {seed}."
+            f"{counted(len(ids), 'id')} in {counted(len(names), 'group')} of {options.group!r}: "
+            f"{_listed(counts)}; of the groups "
+            f"{_listed([len(places) for places in drawn])}, drawn with seed {seed}."
         )
     how = f"{by}, {_told(fractions)}, seed {seed}"
     alike = target.whole is target.sequences
@@ -280,18 +282,19 @@ def _by_time(target: Target, options: TableOptions) -> Split:
                 "with targets must lie in every part. Split at other fractions (--split), or by id."
             )
     rows = [len(one.rows) for one in wholes.values()]
-    sizes = ", ".join(str(len(one)) for one in parts.values())
+    sizes = [len(one) for one in parts.values()]
+    pieces = f"in {', '.join(f'{n:,}' for n in sizes)} sequences"
     notes = [
-        f"{len(ends)} ids, cut by time: {_listed(rows, 'rows ')}, in {sizes} sequences, the first "
-        "gap of each 0."
+        f"{counted(len(ends), 'id')}, cut by time: {_listed(rows, 'rows ')}, "
+        f"{pieces if max(sizes) > 1 else 'one sequence each'}; the first gap of each is 0."
     ]
     if short:
         notes.append(
-            f"{len(short)} ids have fewer than {_needed(fractions, least)} rows, and are for "
-            f"training alone: {some(short)}."
+            f"{counted(len(short), 'id')} with fewer than {_needed(fractions, least)} rows, used "
+            f"for training only: {some(short)}."
         )
     if dropped:
-        notes.append(f"{dropped} sequences cut from ids have no target and are left out.")
+        notes.append(f"Left out: {counted(dropped, 'sequence')} cut from ids, without a target.")
     cut = replace(target, sequences=joined(parts.values()), whole=joined(wholes.values()))
     how = f"by time within each id, {_told(fractions)} of its rows"
     return Split(cut, parts, wholes["train"], how, tuple(notes))
@@ -346,4 +349,4 @@ def _told(fractions: tuple[float, float, float]) -> str:
 
 def _listed(counts: list[int], what: str = "") -> str:
     train, valid, test = counts
-    return f"{train} {what}for training, {valid} for validation, {test} for the test"
+    return f"{train:,} {what}for training, {valid:,} for validation, {test:,} for the test"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tauflow.errors import ArgumentError, DataError
+from tauflow.plain_text import counted
 
 from .coded import Coded, different_in, numbered
 from .frames import Sequences, some
@@ -376,7 +377,7 @@ def _with_targets(target: Target, sequences: Sequences, given: Sequences) -> Tar
     remaining, notes = set(left.ids), list(target.notes)
     dropped = [name for name in given.ids if name not in remaining]
     if dropped:
-        notes.append(f"{len(dropped)} ids have no target and are left out: {some(dropped)}.")
+        notes.append(f"Left out: {counted(len(dropped), 'id')} without a target: {some(dropped)}.")
     whole = left if target.whole is sequences else target.whole.kept(keep)
     return replace(target, sequences=left, whole=whole, notes=tuple(notes))
 

@@ -321,7 +321,7 @@ def _notes_on_missing(seen: Bools) -> list[str]:
     if not absent:
         return []
     share = f"{100 * absent / seen.size:.2g} %"
-    return [f"{absent} of {seen.size} input values ({share}) are missing."]
+    return [f"{absent:,} of {seen.size:,} input values ({share}) are missing."]
 
 
 def _notes_on_scale(info: TableInfo) -> list[str]:
@@ -337,8 +337,9 @@ def _notes_on_scale(info: TableInfo) -> list[str]:
 
 def _notes_on_gaps(sequences: Sequences, info: TableInfo) -> list[str]:
     if info.options.time_unit == AUTO:
+        unit = info.unit.removesuffix("s") if info.gap == 1 and info.unit in UNITS else info.unit
         return [
-            f"A gap of 1 is {info.gap:.6g} {info.unit}, the median gap of the training part "
+            f"A gap of 1 is {info.gap:.6g} {unit}, the median gap of the training part "
             "(time_unit='auto')."
         ]
     gap = median_gap(sequences)

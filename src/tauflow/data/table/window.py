@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from tauflow.errors import DataError
+from tauflow.plain_text import counted
 
 from .frames import Sequences, joined
 from .inputs import Inputs
@@ -39,8 +40,9 @@ def windowed(split: Split, options: TableOptions, inputs: Inputs) -> Split:
             )
         parts[part] = found
     split = _with_future(split, parts, inputs) if horizon else _with_targets(split, parts)
-    counts = ", ".join(f"{len(one)} for {part}" for part, one in split.parts.items())
-    after = f", each with the {horizon} rows after it to predict" if horizon else ""
+    train, valid, test = (f"{len(one):,}" for one in split.parts.values())
+    counts = f"{train} training, {valid} validation and {test} test windows"
+    after = f", each with the {counted(horizon, 'row')} after it to predict" if horizon else ""
     note = f"Windows of {options.window} rows, a new one every {stride}{after}: {counts}."
     return replace(split, notes=(*split.notes, note))
 
@@ -51,7 +53,7 @@ def _with_warning(split: Split) -> Split:
     if len(trained) > 1 or len(trained.rows) < _FEW_STEPS:
         return split
     note = (
-        f"Warning: 1 training sequence of {len(trained.rows)} rows: one update per epoch. Set "
+        f"Warning: 1 training sequence of {len(trained.rows):,} rows: one update per epoch. Set "
         "window= (--window) to cut it into many."
     )
     return replace(split, notes=(*split.notes, note))
@@ -86,7 +88,9 @@ def _with_targets(split: Split, parts: Mapping[str, Sequences]) -> Split:
         target = target.in_all_rows()
     kept = {part: one.kept(one.any(target.there)) for part, one in parts.items()}
     dropped = sum(map(len, parts.values())) - sum(map(len, kept.values()))
-    notes = (f"{dropped} windows have no target in any row, and are left out.",) if dropped else ()
+    notes = (
+        (f"Left out: {counted(dropped, 'window')} without a target in any row.",) if dropped else ()
+    )
     target = replace(target, sequences=joined(kept.values()))
     return replace(split, parts=kept, target=target, notes=(*split.notes, *notes))
 
@@ -115,10 +119,11 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
             "shorter horizon, or fill in missing values."
         )
     notes = [
-        f"Task: forecast of the {horizon} rows after a window, of {', '.join(target.outputs)}."
+        f"Task: forecast of the {counted(horizon, 'row')} after a window, of "
+        f"{', '.join(target.outputs)}."
     ]
     if dropped:
-        notes.append(f"{dropped} windows lack a value to predict, and are left out.")
+        notes.append(f"Left out: {counted(dropped, 'window')} without a value to predict.")
     outputs = tuple(AFTER.format(n, k) for k in range(1, horizon + 1) for n in target.outputs)
     found = replace(
         target,

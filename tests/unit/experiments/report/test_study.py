@@ -27,5 +27,5 @@ def test_the_best_trials_come_first(tmp_path, metric, best):
     assert rows == [(str(best), str(score)), (str(worst), str(scores[worst - 1]))]
     assert text.count("data:image/svg+xml") == 3
     assert "Importance" in text
-    assert "<b>1</b><span>ended early</span>" in text
+    assert "<b>1</b><span>pruned</span>" in text
     assert "best.toml" in text
