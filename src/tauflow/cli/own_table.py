@@ -2,8 +2,10 @@
 
 import csv
 import inspect
+import io
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
@@ -17,13 +19,15 @@ from tauflow.data.table.options import (
     BY_TIME,
     DECIMALS,
     DUPLICATES,
+    READING,
     TableOptions,
     told_of_options,
 )
 from tauflow.data.table.times import UNITS
-from tauflow.errors import ArgumentError
+from tauflow.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
+    from tauflow.data.table.keys import Keys
     from tauflow.experiments.run.source import CsvFile
 
 _PANEL = "A table of your own"
@@ -34,6 +38,13 @@ _CHOICES = {
     "decimal": DECIMALS,
 }
 """What the text of an option may be; of times that are numbers, a unit is any name."""
+_MAY_BE_NONE = ("id", "time", "long", "target")
+"""Roles of which ``none`` says that no column has them, unless one is called so."""
+_NO_ROLES = READING | {"window", "stride", "horizon", "season", "time_unit", "scale"}
+_NO_ROLES |= {"split", "split_seed", "split_by"}
+"""Options that say nothing of what columns are."""
+_FEW = 0.01
+"""Share of the rows that may be merged without being asked for."""
 
 
 def takes_table(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,20 +79,31 @@ def takes_table(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(one: Field[Any], told: str | None) -> Any:
     """Return the annotation of the option for a field: its type, flags and help."""
-    kinds = set(get_args(one.type) or (one.type,)) - {type(None)}
-    kind = next((simple for simple in (bool, str, int) if simple in kinds), str)
-    flag = "--" + one.name.replace("_", "-")
-    if kind is bool and one.default is True:
-        flag = f"{flag}/--no-{flag[2:]}"
+    kind = _kind(one)
     help = _shortened(told or "")
     return Annotated[
         kind | None,
         typer.Option(
-            *one.metadata.get("flags", (flag,)),
+            *_flags(one),
             help=f"{help} {_values(one, help)}".strip(),
             rich_help_panel=_PANEL,
         ),
     ]
+
+
+def _kind(one: Field[Any]) -> type:
+    """Return the type of the option for a field."""
+    kinds = set(get_args(one.type) or (one.type,)) - {type(None)}
+    return next((simple for simple in (bool, str, int) if simple in kinds), str)
+
+
+def _flags(one: Field[Any]) -> tuple[str, ...]:
+    """Return the flags of the option for a field."""
+    flag = "--" + one.name.replace("_", "-")
+    if _kind(one) is bool and one.default is True:
+        flag = f"{flag}/--no-{flag[2:]}"
+    flags: tuple[str, ...] = one.metadata.get("flags", (flag,))
+    return flags
 
 
 def _shortened(told: str) -> str:
@@ -155,7 +177,6 @@ def one_source(task: str | None, csv: Path | None, said: dict[str, Any]) -> "str
     """
     from tauflow.data import DATASETS
     from tauflow.data.table.files import is_table_file
-    from tauflow.experiments.run.source import CsvFile
 
     if (task is None) == (csv is None):
         got = "neither" if task is None else f"both {task!r} and --csv {csv}"
@@ -171,7 +192,93 @@ def one_source(task: str | None, csv: Path | None, said: dict[str, Any]) -> "str
             first = "--" + next(iter(said)).replace("_", "-")
             raise ArgumentError(f"{first} is for a file of your own. Leave it out, or name a file.")
         return Path(task) if task not in DATASETS and Path(task).is_dir() else task
-    return CsvFile(csv, TableOptions(**said))
+    return _with_roles(csv, said)
+
+
+def _with_roles(path: Path, said: dict[str, Any]) -> "CsvFile":
+    """Return a file with the roles of its columns: those given, or else all of them guessed.
+
+    Raises:
+        ArgumentError: roles are given, but an id or a long table seems to be forgotten; or none
+            are, and with the guessed ones more than 1 % of the rows would be merged.
+        DataError: none are given, and the file cannot be read with the guessed ones.
+    """
+    from tauflow.data.table.roles import guess_keys, guess_roles
+    from tauflow.experiments.run.source import CsvFile
+
+    given, absent = given_roles(path, said)
+    options = {name: value for name, value in given.items() if value is not None}
+    if not path.is_file() or {"id", "long"} <= given.keys():
+        return CsvFile(path, TableOptions(**options), absent=absent)
+    if not _NO_ROLES.issuperset(said):
+        _check_not_forgotten(path, given, guess_keys(path, given))
+        return CsvFile(path, TableOptions(**options), absent=absent)
+    guess = guess_roles(path, given)
+    words = shlex.join(option_words(guess.said))
+    if guess.problem is not None:
+        raise DataError(
+            f"no column was given a role, and guessed ones do not fit: {guess.problem} "
+            f"'tauflow inspect {path}' shows the columns."
+        )
+    assert guess.whole is not None
+    if guess.whole.merged > _FEW * len(guess.sheet):
+        raise ArgumentError(
+            f"no column was given a role, and with the guessed ones many rows are merged: "
+            f"{' '.join(guess.notes())} Give the roles if this is right: {words}"
+        )
+    notes = (f"Roles of the columns were guessed. The same in full: {words}", *guess.reasons())
+    return CsvFile(path, guess.options, notes=notes, absent=absent)
+
+
+def given_roles(path: Path, said: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what was given of a table, with ``None`` for roles that no column has; and these."""
+    from tauflow.data.table.files import read_table
+
+    texts = {role: said.get(role) for role in _MAY_BE_NONE}
+    none = [role for role, text in texts.items() if text in ("none", ("none",))]
+    if none:
+        reading: dict[str, Any] = {name: said[name] for name in READING & said.keys()}
+        none = none if "none" not in read_table(path, TableOptions(**reading)).columns else []
+    return {**said, **dict.fromkeys(none)}, tuple(none)
+
+
+def _check_not_forgotten(path: Path, given: dict[str, Any], keys: "Keys") -> None:
+    """Raise :class:`ArgumentError` if a table seems to have ids, or be long, as nobody said."""
+    if "id" not in given and keys.id is not None:
+        raise ArgumentError(
+            f"{path} looks like {keys.count} sequences by {keys.id!r} ({keys.reasons[keys.id]}). "
+            f"Give {shlex.join(['--id', keys.id])}, or --id none for one sequence."
+        )
+    if "long" not in given and keys.long is not None:
+        variable, value = keys.long
+        raise ArgumentError(
+            f"{path} looks like a long table, with a single value, {value!r}, per row "
+            f"({variable!r}: {keys.reasons[variable]}). Give "
+            f"{shlex.join(option_words({'long': keys.long}))}, or --long none."
+        )
+
+
+def option_words(said: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line for what is said of a table."""
+    words = []
+    for one in fields(TableOptions):
+        if one.name not in said:
+            continue
+        value, flag = said[one.name], _flags(one)[-1]
+        if isinstance(value, bool):
+            yes, _, no = flag.partition("/")
+            words += [yes] if value else [no]
+        else:
+            text = _listed(value) if isinstance(value, tuple | list) else str(value)
+            words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+    return words
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Return values as an option takes several: those with a comma in quotation marks."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
 
 
 def _expanded(name: str) -> Path:

@@ -4,6 +4,7 @@ import csv
 import re
 import shlex
 
+import numpy as np
 import pandas
 import pytest
 
@@ -27,7 +28,7 @@ def suggested(output):
 def test_a_long_table_is_recognised_and_its_command_trains(call, tmp_path):
     records().to_csv(tmp_path / "stays.csv", index=False)
     output = call("inspect", "stays.csv").output
-    assert "40 sequences, of 8 to 8 times, median 8" in output
+    assert "40 sequences of 8 times." in output
     assert re.search(r"hours +time", output)
     assert re.search(r"died +target .*0 50 %, 1 50 %", output)
     words = suggested(output)
@@ -53,7 +54,7 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     frame.to_csv(tmp_path / "power.csv", index=False)
     output = call("inspect", "power.csv").output
     assert "median 15 minutes" in output
-    assert re.search(r"note +feature +nothing +100 %", output)
+    assert re.search(r"note +left out +nothing ++100 %", output)
     words = suggested(output)
     assert words[2:] == ["--time", "timestamp", "--features", "power", "--window", "100"]
     words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--epochs", 1]
@@ -92,12 +93,16 @@ def test_classes_with_leading_zeros_are_told_apart(call, tmp_path):
 
 
 def test_rows_of_one_time_are_noticed_and_what_is_wrong_is_said(call, tmp_path):
-    frame = pandas.DataFrame({"id": [1, 1, 2], "time": [0, 0, 1], "a": [1, 2, 3]})
+    frame = pandas.DataFrame({"id": np.repeat(range(9), 4), "time": [0, 0, 1, 2] * 9})
+    frame["a"] = range(36)
     frame.to_csv(tmp_path / "t.csv", index=False)
-    assert suggested(call("inspect", "t.csv").output)[-2:] == ["--duplicates", "last"]
-    frame.assign(time=[0, None, 1]).to_csv(tmp_path / "t.csv", index=False)
     output = call("inspect", "t.csv").output
-    assert "So it cannot be read yet: t.csv, row 3, column 'time' is empty" in output
+    assert suggested(output)[-2:] == ["--duplicates", "mean"]
+    assert "9 of 36 rows have the same id and time as an earlier one" in output
+    frame.assign(time=[None, 0, 1, 2] * 9).to_csv(tmp_path / "t.csv", index=False)
+    output = call("inspect", "t.csv", "--time", "time").output
+    assert "It cannot be read so: t.csv, row 2, column 'time' is empty" in output
+    assert "Suggested command" not in output
     assert "there is no file" in call("inspect", "u.csv", code=1).stderr
 
 

@@ -92,7 +92,10 @@ def test_a_run_is_known_by_content_and_columns(call, visits):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["visits.csv", *SAID[4:]], "name the column that tells them apart: id (--id)"),
+        (
+            ["visits.csv", *SAID[4:]],
+            "80 sequences by 'patient' (80 different values; 'hours' runs forward",
+        ),
         ([*SAID, "--long", "a"], "long must name two columns"),
         ([*SAID, "--target", "a,died"], "row 2, column 'died' holds"),
         (["pendulum", *SAID], "got both 'pendulum' and --csv visits.csv"),

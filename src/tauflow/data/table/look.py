@@ -1,42 +1,23 @@
 """A look at a table before anything is said of it: what its columns seem to be."""
 
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tauflow.errors import TauflowError
 
-from .coded import Coded, different_in
+from .coded import Coded
 from .files import read_table
-from .frames import Sequences, ids_of, sequences_of
-from .options import COMMA, DECIMALS, DUPLICATES, TEXTS, TableOptions
-from .sheet import FEW, TRUTH_WORDS, Floats, Sheet, as_number
+from .options import READING, TEXTS, TableOptions
+from .profile import TEXT
+from .read import load_table
+from .roles import RoleGuess, guess_roles
+from .sheet import FEW, Floats, Sheet
 from .target import kind_of
-from .times import DEFAULT_UNIT, UNITS, is_date, read_times
-
-
-def _named(*words: str) -> re.Pattern[str]:
-    """Return what finds names that are one of the words, or end in one after a sign."""
-    return re.compile(rf"(^|[_\W])({'|'.join(words)})$", re.IGNORECASE)
-
-
-_IDS = _named(
-    *("id", "patient", "subject", "record", "recordid", "person", "unit", "station", "device"),
-    *("patient_?id", "stay"),
-)
-_TIMES = _named(
-    *("time", "times", "timestamp", "date", "datetime", "hours?", "minutes?", "seconds?", "days?"),
-    *("when", "t"),
-)
-_VARIABLES = _named(
-    *("variable", "parameter", "param", "item", "itemid", "code", "what", "measure", "sensor"),
-)
-_VALUES = _named("value", "val", "valuenum", "reading", "result")
-_TARGETS = _named(
-    *("target", "label", "class", "y", "outcome", "died", "death", "mortality", "survived")
-)
+from .times import DEFAULT_UNIT, UNITS
 
 
 @dataclass(frozen=True)
@@ -47,7 +28,7 @@ class Column:
         name: of the column.
         holds: words for what is in it.
         missing: share of its cells without a value.
-        role: id, time, variable, value, target or feature.
+        role: id, time, variable, value, target, feature, static, known or left out.
         shares: of each of its few values, the most frequent first.
     """
 
@@ -66,7 +47,7 @@ class Look:
         path: of its file.
         rows: how many it has.
         columns: what each seems to be.
-        options: what to say of it.
+        guess: what to say of it, and how many rows go.
         lengths: rows of each sequence, (N,); of a long table, times.
         gaps: between them, in ``unit``.
         unit: of the gaps.
@@ -76,104 +57,66 @@ class Look:
     path: Path
     rows: int
     columns: tuple[Column, ...]
-    options: TableOptions
+    guess: RoleGuess
     lengths: Floats
-    gaps: Floats
+    gaps: Floats = field(repr=False)
     unit: str
     problem: str | None = None
 
 
-def look_at(path: Path, delimiter: str = COMMA, decimal: str = DECIMALS[0]) -> Look:
-    """Guess what a table is.
+def look_at(path: Path, given: Mapping[str, Any]) -> Look:
+    """Guess what a table is, and read it so.
 
     Args:
         path: of a file that :func:`tauflow.data.from_table` reads.
-        delimiter: between the cells of a CSV file.
-        decimal: sign before the decimals of numbers that are text.
+        given: fields of :class:`TableOptions` that are known, see
+            :func:`tauflow.data.table.roles.guess_roles`.
 
     Raises:
-        UnknownNameError: there is no such decimal sign.
+        UnknownNameError: there is no such column, or decimal sign.
         DataNotFoundError, DataError, ArgumentError: the file is no table.
     """
-    written = TableOptions(delimiter=delimiter, decimal=decimal)
-    sheet = read_table(path, written)
-    holds = {name: _holds(sheet, name) for name in sheet.columns}
-    roles = _roles(sheet, holds)
-    if "target" in roles:
-        sheet = _with_labels(path, written, sheet, roles["target"], holds)
-    columns = tuple(
-        Column(
-            name,
-            holds[name],
-            float(sheet.missing(name).mean()),
-            next((role for role, one in roles.items() if one == name), "feature"),
-            _shares(sheet, name),
-        )
-        for name in sheet.columns
-    )
-    long = (roles["variable"], roles["value"]) if "value" in roles else None
-    options = replace(
-        written,
-        id=roles.get("id"),
-        time=roles.get("time"),
-        target=roles.get("target"),
-        long=long,
-    )
-    problem = None
-    for duplicates in DUPLICATES[::2]:  # what happens at one time may be several things
-        options = replace(options, duplicates=duplicates if options.time else DUPLICATES[0])
+    guess = guess_roles(path, given)
+    sheet, problem = guess.sheet, guess.problem
+    labels: Sheet | None = None
+    if problem is None:
         try:
-            return Look(path, len(sheet), columns, *_read(path, options))
+            load_table(path, guess.options)
+            labels = _with_labels(path, guess)
         except TauflowError as error:
-            problem = problem or str(error)
-    nothing = (np.array([float(len(sheet))]), np.zeros(0), "rows")
-    options = replace(options, duplicates=DUPLICATES[0])
-    return Look(path, len(sheet), columns, options, *nothing, problem)
+            problem = str(error)
+    columns = []
+    for one in guess.profiles:
+        role, holds, table = guess.roles[one.name].name, one.holds, sheet
+        if labels is not None and role == "target":
+            table, holds = labels, f"{TEXT}, {kind_of(labels, one.name)[1]} different"
+        shares = _shares(table, one.name)
+        columns.append(Column(one.name, holds, one.missing, role, shares))
+    lengths, gaps, unit = _sequences(guess)
+    return Look(path, len(sheet), tuple(columns), guess, lengths, gaps, unit, problem)
 
 
-def _with_labels(
-    path: Path, written: TableOptions, sheet: Sheet, target: str, holds: dict[str, str]
-) -> Sheet:
-    """Return the table with its target read as training would: 01 and 1 may be two classes."""
-    again = read_table(path, replace(written, target=target))
-    if again.missing(target).all() or again.columns[target].dtype.kind in "mM":
-        return sheet
-    kind, count = kind_of(again, target, most=FEW)
-    if kind != TEXTS:
-        return sheet
-    holds[target] = f"text, {count} different"
-    return again
+def _with_labels(path: Path, guess: RoleGuess) -> Sheet | None:
+    """Return the table with its target as training reads it if 01 and 1 are two classes."""
+    targets = guess.options.targets
+    if len(targets) != 1 or guess.options.is_forecast:
+        return None
+    said = {name: guess.said[name] for name in READING if name in guess.said}
+    sheet = read_table(path, TableOptions(**said, target=targets[0]))
+    return sheet if kind_of(sheet, targets[0], most=FEW)[0] == TEXTS else None
 
 
-def _read(path: Path, options: TableOptions) -> tuple[TableOptions, Floats, Floats, str]:
-    """Return what else to say, rows of each sequence, the gaps between them, and their unit."""
-    sheet = read_table(path, options)
-    times = read_times(sheet, options.time, None) if options.time is not None else None
-    found = sequences_of(sheet, options.id, options.time, times, sort=True)
-    options = replace(
-        options,
-        sort=times is not None and _is_out_of_order(sheet, options, found),
-        features=_with_values(sheet, options),
-    )
-    lengths, gaps = found.lengths.astype(np.float64), np.delete(found.gaps(), found.starts)
+def _sequences(guess: RoleGuess) -> tuple[Floats, Floats, str]:
+    """Return rows of each sequence, the gaps between them, and their unit."""
+    sequences, times = guess.sequences, guess.times
+    if sequences is None:
+        return np.array([float(len(guess.sheet))]), np.zeros(0), "rows"
+    lengths, gaps = sequences.lengths.astype(np.float64), sequences.gaps()
+    gaps = np.delete(gaps, sequences.starts)
     if times is None or not times.dated or not gaps.size:
-        return options, lengths, gaps, "rows" if times is None else times.unit
+        return lengths, gaps, "rows" if times is None else times.unit
     unit = _unit(float(np.median(gaps)))
-    return options, lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
-
-
-def _is_out_of_order(sheet: Sheet, options: TableOptions, found: Sequences) -> bool:
-    """Whether rows that were sorted by time stand otherwise in the table."""
-    _, codes = ids_of(sheet, options.id)
-    return not np.array_equal(found.rows, np.argsort(codes, kind="stable"))
-
-
-def _with_values(sheet: Sheet, options: TableOptions) -> tuple[str, ...] | None:
-    """Return the features to name: ``None``, for all, unless some have no value at all."""
-    roles = {options.id, options.time, options.target}
-    features = [name for name in sheet.columns if name not in roles]
-    filled = tuple(name for name in features if not sheet.missing(name).all())
-    return filled if filled and len(filled) < len(features) else None
+    return lengths, gaps * float(UNITS[DEFAULT_UNIT] / UNITS[unit]), unit
 
 
 def _unit(hours: float) -> str:
@@ -181,25 +124,6 @@ def _unit(hours: float) -> str:
     span = {name: unit / UNITS[DEFAULT_UNIT] for name, unit in UNITS.items()}
     fitting = [name for name in span if hours >= 0.999 * span[name]]
     return max(fitting, key=span.__getitem__, default="milliseconds")
-
-
-def _holds(sheet: Sheet, name: str) -> str:
-    values = sheet.columns[name]
-    there = ~sheet.missing(name)
-    if not there.any():
-        return "nothing"
-    if values.dtype.kind in "mM":
-        return "dates" if values.dtype.kind == "M" else "durations"
-    cells = values[there]
-    different = different_in(cells)
-    if values.dtype.kind == "b" or set(different) <= set(TRUTH_WORDS):
-        return "truth values"
-    if None not in map(as_number, different):
-        whole = all(float(cell).is_integer() for cell in different)
-        return f"{'whole ' if whole else ''}numbers, {len(different)} different"
-    if is_date(str(different[0])):
-        return "dates"
-    return f"text, {len(different)} different"
 
 
 def _shares(sheet: Sheet, name: str, most: int = 10) -> tuple[tuple[str, float], ...]:
@@ -212,26 +136,3 @@ def _shares(sheet: Sheet, name: str, most: int = 10) -> tuple[tuple[str, float],
     counts = np.bincount(codes)
     order = sorted(range(len(texts)), key=lambda one: (-counts[one], texts[one]))
     return tuple((texts[one], float(counts[one] / counts.sum())) for one in order)
-
-
-def _roles(sheet: Sheet, holds: dict[str, str]) -> dict[str, str]:
-    """Return the column of each role, by names and contents; a role may have none."""
-    found: dict[str, str] = {}
-
-    def take(role: str, fits: list[str]) -> None:
-        free = [name for name in fits if name not in found.values()]
-        if free:
-            found[role] = free[0]
-
-    names = list(sheet.columns)
-    dates = [name for name in names if holds[name] == "dates"]
-    numbers = [name for name in names if "numbers" in holds[name]]
-    take("time", dates + [name for name in numbers if _TIMES.search(name)])
-    take("id", [name for name in names if _IDS.search(name) and holds[name] != "nothing"])
-    text = [name for name in names if holds[name].startswith("text")]
-    if any(_VARIABLES.search(name) for name in text):
-        take("value", [name for name in numbers if _VALUES.search(name)])
-        if "value" in found:
-            take("variable", [name for name in text if _VARIABLES.search(name)])
-    take("target", [name for name in names if _TARGETS.search(name) and holds[name] != "nothing"])
-    return found

@@ -51,6 +51,8 @@ SPLIT = (0.7, 0.15, 0.15)
 BY_ID, BY_TIME = "id", "time"
 PARTS = ("train", "valid", "test")
 COMMA = ","
+READING = frozenset(("delimiter", "decimal", "na_values"))
+"""Options on how cells are read, and not on what columns are."""
 AUTO = "auto"
 DUPLICATES = ("error", "mean", "last")
 DECIMALS = (".", ",")

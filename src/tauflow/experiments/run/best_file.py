@@ -42,7 +42,8 @@ def write_best(
     table: dict[str, Any] = {}
     if isinstance(source, CsvFile):
         top = {"csv": str(source.path.absolute()), **top}
-        table = _of_table(source.table, found)
+        absent = dict.fromkeys(source.absent, "none")
+        table = {**_of_table(source.table, found), **absent}
     else:
         name = source.absolute() if isinstance(source, Path) else source
         top = {"task": str(name), **top}

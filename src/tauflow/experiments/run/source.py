@@ -29,10 +29,14 @@ class CsvFile:
     Args:
         path: of the file, see :func:`tauflow.data.from_table`.
         table: which of its columns are what.
+        notes: why, where that was guessed: for a reader.
+        absent: roles, such as ``"id"``, of which the user said that no column has them.
     """
 
     path: Path
     table: TableOptions
+    notes: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,8 @@ def _of_csv(file: CsvFile, spec: ModelSpec) -> Source:
 
 def table_of(file: CsvFile) -> TaskData:
     """Read a table from its file."""
-    return load_table(file.path, file.table)
+    data = load_table(file.path, file.table)
+    return replace(data, card=replace(data.card, notes=(*file.notes, *data.card.notes)))
 
 
 def told_what_misses(plain: TaskData, spec: ModelSpec) -> TaskData:

@@ -1,0 +1,349 @@
+"""Guessed roles against tables that were made with known ones."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from tauflow.data.table.read import load_table
+from tauflow.data.table.roles import guess_roles
+from tauflow.errors import UnknownNameError
+
+HOURS = pandas.date_range("2024-01-01", periods=200, freq="h")
+
+
+@dataclass
+class Known:
+    """A table, and the roles that its columns have."""
+
+    frame: pandas.DataFrame
+    id: str | None
+    time: str | None
+    long: tuple[str, str] | None = None
+    target: str | None = None
+
+
+def walk(count, seed=0):
+    return np.random.default_rng(seed).normal(size=count).cumsum()
+
+
+def ids(count, rows):
+    return np.repeat(np.arange(count), rows)
+
+
+def shuffled(frame):
+    return frame.sample(frac=1, random_state=3)
+
+
+def sites(**columns):
+    frame = pandas.DataFrame(
+        {"site": np.repeat(["A", "B", "C"], 200), "time": np.tile(HOURS, 3), "temp": walk(600)}
+    )
+    return frame.assign(**columns)
+
+
+def numbered_sites(name="site"):
+    return sites(site=np.repeat([1, 2, 3], 200)).rename(columns={"site": name})
+
+
+def patients(name="pat", **columns):
+    rng = np.random.default_rng(1)
+    frame = pandas.DataFrame(
+        {
+            name: ids(50, 6),
+            "sex": np.repeat(rng.choice(["m", "f"], 50), 6),
+            "day": np.tile([0, 1, 3, 8, 20, 50], 50),
+            "crp": rng.integers(1, 300, 300),
+        }
+    )
+    return frame.assign(**columns)
+
+
+def dated(since, **columns):
+    """Return stays with a date that is the same in all rows of each."""
+    frame = pandas.DataFrame(
+        {
+            "patient": ids(40, 5),
+            since: np.repeat(pandas.date_range("1950", periods=40, freq="90D"), 5),
+            "pulse": walk(200),
+        }
+    )
+    return frame.assign(**columns)
+
+
+def long(**names):
+    rng = np.random.default_rng(2)
+    rows = [
+        (stay, hour * (1 + stay % 3), name, 60 + rng.normal())
+        for stay in range(40)
+        for hour in range(8)
+        for name in ("HR", "Temp")
+        if name == "HR" or hour % 3 == 0
+    ]
+    frame = pandas.DataFrame(rows, columns=["stay", "hours", "parameter", "value"])
+    return frame.rename(columns=names)
+
+
+def panel():
+    countries = [f"c{k}" for k in range(25)]
+    return pandas.DataFrame(
+        {
+            "country": np.repeat(countries, 30),
+            "year": np.tile(np.arange(1990, 2020), 25),
+            "gdp": walk(750),
+            "population": np.random.default_rng(0).integers(1_000_000, 90_000_000, 750),
+        }
+    )
+
+
+def events():
+    rng = np.random.default_rng(3)
+    times = pandas.Timestamp("2024") + pandas.to_timedelta(np.sort(rng.uniform(0, 1e6, 3000)), "s")
+    return pandas.DataFrame(
+        {"user_id": rng.integers(0, 60, 3000), "timestamp": times, "amount": walk(3000)}
+    )
+
+
+def series(**columns):
+    return pandas.DataFrame({"timestamp": HOURS, "power": walk(200)}).assign(**columns)
+
+
+def numbered(name, rows, **columns):
+    frame = pandas.DataFrame({name: ids(30, rows), "v": walk(30 * rows)})
+    return frame.assign(**columns)
+
+
+RNG = np.random.default_rng(4)
+LABEL = np.repeat(np.arange(30) % 2, 6)
+STEPS = np.tile(np.arange(6.0), 30)
+KNOWN = {
+    "text sites": Known(sites(), "site", "time"),
+    "sites in the order of time": Known(sites().sort_values(["time", "site"]), "site", "time"),
+    "numbered sites": Known(numbered_sites(), "site", "time"),
+    "numbered, without a name": Known(numbered_sites("q7"), "q7", "time"),
+    "a count beside them": Known(
+        numbered_sites("q7").assign(n=RNG.integers(0, 20000, 600)).sort_values("time"), "q7", "time"
+    ),
+    "rows with numbers": Known(sites(ID=np.arange(1, 601)), "site", "time"),
+    "date of birth": Known(
+        dated(
+            "birth_date",
+            visit_date=np.tile(pandas.date_range("2024", periods=5, freq="30D"), 40),
+            died=np.repeat(np.arange(40) % 2, 5),
+        ),
+        *("patient", "visit_date"),
+        target="died",
+    ),
+    "date of admission": Known(
+        dated("admitted", hours=np.tile(np.arange(5.0) * 1.5, 40)), "patient", "hours"
+    ),
+    "date of randomisation": Known(
+        dated("randomisation_date", days=np.tile([0, 7, 15, 28, 60], 40)), "patient", "days"
+    ),
+    "countries": Known(panel(), "country", "year"),
+    "countries by year": Known(panel().sort_values("year"), "country", "year"),
+    "sex": Known(patients(), "pat", "day"),
+    "sex, no names": Known(patients("k1"), "k1", "day"),
+    "sex, no names, shuffled": Known(shuffled(patients("k1")), "k1", "day"),
+    "large numbers": Known(
+        patients(pat=np.repeat(RNG.choice(90000, 50, replace=False), 6)), "pat", "day"
+    ),
+    "numbers like measurements": Known(
+        patients("no", no=np.repeat(RNG.choice(250, 50, replace=False), 6)), "no", "day"
+    ),
+    "floats": Known(numbered("id", 6, id=ids(30, 6) * 1.0, t=STEPS), "id", "t"),
+    "zero-padded": Known(
+        numbered("id", 6, id=[f"{k:03d}" for k in ids(30, 6)], t=STEPS), "id", "t"
+    ),
+    "shuffled": Known(shuffled(numbered("id", 6, t=STEPS, y=LABEL)), "id", "t", target="y"),
+    "latest first": Known(numbered("id", 6, t=STEPS)[::-1], "id", "t"),
+    "negative days": Known(numbered("subj", 6, rel=STEPS - 3.0), "subj", "rel"),
+    "rises, odd name": Known(
+        numbered("person", 6, exper=RNG.exponential(size=(30, 6)).cumsum(1).ravel()),
+        *("person", "exper"),
+    ),
+    "few": Known(
+        pandas.DataFrame(
+            {
+                "name": np.repeat(["ann", "bob"], 300),
+                "minute": np.tile(np.arange(300), 2),
+                "hr": walk(600),
+            }
+        ),
+        *("name", "minute"),
+    ),
+    "events": Known(events(), "user_id", "timestamp"),
+    "no times": Known(numbered("series", 6, label=LABEL), "series", None, target="label"),
+    "long": Known(
+        long().assign(died=lambda f: f.stay % 2),
+        *("stay", "hours", ("parameter", "value"), "died"),
+    ),
+    "long, odd names": Known(
+        long(stay="k", hours="since", parameter="of", value="n"), "k", "since", ("of", "n")
+    ),
+    "long, shuffled": Known(shuffled(long()), "stay", "hours", ("parameter", "value")),
+    "long, with units": Known(
+        long().assign(unit=lambda f: f.parameter.map({"HR": "bpm", "Temp": "C"})),
+        *("stay", "hours", ("parameter", "value")),
+    ),
+    "long, no id": Known(
+        pandas.DataFrame(
+            {
+                "time": np.repeat(HOURS, 3),
+                "variable": np.tile(["a", "b", "c"], 200),
+                "value": walk(600),
+            }
+        ),
+        *(None, "time", ("variable", "value")),
+    ),
+    "series": Known(series(level=RNG.integers(0, 5, 200)), None, "timestamp"),
+    "series, shuffled": Known(shuffled(series()), None, "timestamp"),
+    "series, weather": Known(
+        series(weather_id=np.arange(200) % 5, weather=np.array([*"ababa"] * 40)), None, "timestamp"
+    ),
+    "series, phases": Known(
+        series(timestamp=np.arange(200) * 1.5, phase=np.repeat([1, 2], 100)), None, "timestamp"
+    ),
+    "series, rows twice": Known(
+        pandas.concat([series(), series()[::25]]).sort_values("timestamp"), None, "timestamp"
+    ),
+    "series, no times": Known(pandas.DataFrame({"a": walk(300), "b": walk(300, 1)}), None, None),
+    "elapsed": Known(
+        numbered("stay", 6, Time=[f"{h:02d}:07" for h in range(0, 30, 5)] * 30), "stay", "Time"
+    ),
+    "dates without hyphens": Known(
+        numbered("stay", 6, date=[20240128, 20240129, 20240131, 20240201, 20240204, 20240301] * 30),
+        *("stay", "date"),
+    ),
+}
+
+
+def roles_of(table: Any, **given: Any) -> tuple[Any, ...]:
+    said = guess_roles(table, given).said
+    return tuple(said.get(role) for role in ("id", "time", "long", "target"))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_roles_are_those_that_the_table_was_made_with(name):
+    known = KNOWN[name]
+    target = None if known.target is None else (known.target,)
+    assert roles_of(known.frame) == (known.id, known.time, known.long, target)
+    load_table(known.frame, guess_roles(known.frame, {}).options)  # it can be read so
+
+
+@pytest.mark.parametrize("name", ["long, with units", "zero-padded", "elapsed", "date of birth"])
+def test_a_file_has_the_roles_of_its_frame(tmp_path, name):
+    known = KNOWN[name]
+    known.frame.to_csv(tmp_path / "t.csv", index=False)
+    assert roles_of(tmp_path / "t.csv") == roles_of(known.frame)
+
+
+@pytest.mark.parametrize("names", ["kept", "changed"])
+@pytest.mark.parametrize("name", ["text sites", "sex", "floats", "countries by year"])
+def test_contents_decide_and_not_names(name, names):
+    known = KNOWN[name]
+    new = {one: f"c{place}" for place, one in enumerate(known.frame)} if names == "changed" else {}
+    frame = known.frame.rename(columns=new)
+    found = guess_roles(frame, {}).said
+    assert found["id"] == new.get(known.id, known.id)
+    if known.time in ("day", "time"):  # rises in the order of the rows, or holds dates
+        assert found["time"] == new.get(known.time, known.time)
+
+
+def test_what_is_given_is_kept():
+    frame = patients()
+    assert roles_of(frame, id=None, time="day")[:2] == (None, "day")
+    assert roles_of(frame, id="sex", time="day")[0] == "sex"
+    assert roles_of(frame, target="crp")[3] == "crp"
+    assert roles_of(frame, target=None, long=None)[2:] == (None, None)
+    with pytest.raises(UnknownNameError, match=r"no column 'patt' \(id\). Did you mean 'pat'"):
+        guess_roles(frame, {"id": "patt"})
+
+
+def test_other_columns():
+    frame = patients(
+        date=pandas.Timestamp("2024") + pandas.to_timedelta(patients()["day"], "D"),
+        born=np.repeat(pandas.date_range("1960", periods=50), 6),
+        note=[f"note {k}" for k in range(300)],
+        empty=np.nan,
+        row=np.arange(300),
+    ).drop(columns="day")
+    frame["year"], frame["day"] = frame["date"].dt.year, frame["date"].dt.day
+    guess = guess_roles(frame, {})
+    roles = {name: role.name for name, role in guess.roles.items()}
+    left = dict.fromkeys(("born", "note", "empty", "row"), "left out")
+    assert roles == {
+        **{"pat": "id", "date": "time", "sex": "static", "crp": "feature"},
+        **{"year": "known", "day": "known", **left},
+    }
+    assert "300 different texts" in guess.roles["note"].reason
+    assert set(guess.said["features"]) == {"sex", "crp", "year", "day"}
+    assert guess.said["static"] == ("sex",)
+    assert guess.said["known"] == ("year", "day")
+    # With a target nothing is known ahead: the values of a row are all that counts.
+    assert "known" not in guess_roles(frame, {"target": "crp"}).said
+
+
+def test_a_value_that_comes_late_is_not_static():
+    frame = patients(outcome_day=np.tile([np.nan] * 5 + [1.0], 50))
+    assert guess_roles(frame, {}).said["static"] == ("sex",)
+
+
+def test_constants_are_no_targets():
+    assert roles_of(patients(label=1, status=np.repeat([0, 1], 150)))[3] == ("status",)
+    assert roles_of(patients(died=0))[3] is None
+
+
+def test_counts_of_rows():
+    frame = pandas.concat([patients(), patients()[:40]])
+    guess = guess_roles(shuffled(frame), {})
+    assert guess.whole.merged == 40
+    once = shuffled(frame).drop_duplicates(["pat", "day"])
+    assert guess.sequences.unsorted == (once.groupby("pat")["day"].diff() < 0).sum()
+    assert guess.said["duplicates"] == "mean"
+    assert guess.said["sort"] is True
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (long()[["stay", "parameter", "value"]], "look like those of a long table"),
+        (numbered("id", 6, when=["long ago", "now", "soon", "a", "b", "c"] * 30), "'when' holds"),
+        (
+            series(date=HOURS.strftime("%Y-%m-%d"), clock=HOURS.strftime("%H:%M")).drop(
+                columns="timestamp"
+            ),
+            "Join date and time of day",
+        ),
+    ],
+)
+def test_times_that_cannot_be_read_are_named(frame, message):
+    assert message in guess_roles(frame, {}).problem
+    assert guess_roles(frame, {"time": None, "long": None}).problem is None
+
+
+def test_missing_markers_and_formats_are_found():
+    frame = series(power=["-" if k % 9 == 0 else f"{k}.5" for k in range(200)])
+    frame["timestamp"] = HOURS.strftime("%d.%m.%Y %H:%M")
+    guess = guess_roles(frame, {})
+    assert guess.said["na_values"] == ("-",)
+    assert guess.said["time_format"] == "%d.%m.%Y %H:%M"
+    assert guess.roles["power"].name == "feature"
+
+
+@pytest.mark.parametrize(("freq", "season"), [("h", "24h"), ("D", "7 days"), ("5min", None)])
+def test_a_season_is_for_series_with_even_gaps_of_an_hour_or_a_day(freq, season):
+    times = pandas.date_range("2020", periods=3000, freq=freq)
+    guess = guess_roles(pandas.DataFrame({"at": times, "load": walk(3000)}), {})
+    assert guess.said.get("season") == season
+    load_table(guess_frame := pandas.DataFrame({"at": times, "load": walk(3000)}), guess.options)
+    holes = guess_frame.drop(index=range(50, 2950, 20))
+    assert "season" not in guess_roles(holes, {}).said
+
+
+def test_few_long_sequences_are_cut_by_time():
+    said = guess_roles(sites(), {}).said
+    assert (said["split_by"], said["window"]) == ("time", 100)
+    assert "split_by" not in guess_roles(patients(), {}).said
