@@ -46,6 +46,26 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def lines_of(pages):
+    """Yield (place, line) of every line of pages."""
+    for page in pages:
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            yield f"{page.relative_to(ROOT)}:{number}", line
+
+
+def test_no_line_is_a_comment_of_myst():
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
+    assert [place for place, line in lines_of(pages) if re.match(r"\s*%", line)] == []
+
+
+def test_pages_install_from_a_checkout():
+    """The package is on no index, so that its name alone installs nothing."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    told = [(place, line) for place, line in lines_of(pages) if "pip install" in line]
+    assert len(told) >= 5
+    assert [place for place, line in told if re.search(r"install '?tauflow", line)] == []
+
+
 def test_there_are_links():
     assert sum(len(links(page)) for page in PAGES) > 50
 
