@@ -73,7 +73,7 @@ robustness: install
 
 # The site, in docs/_build/html: runs the code of every page, needs no network once it is set up.
 docs: export OMP_NUM_THREADS := 1
-docs: $(INSTALLED_DOCS)
+docs: $(INSTALLED_DOCS) $(KERNELS)  # else pages would show that they are compiled
 	PATH="$(CURDIR)/$(BIN):$$PATH" sphinx-build -W --keep-going -n -q -j 2 docs docs/_build/html
 
 install: $(INSTALLED_DEV)
