@@ -26,7 +26,7 @@ from tauflow.tapes.tape import CannotRecordError
 from .engine.needs import guarded
 from .engine.program import KernelCall, KernelSpec
 from .engine.settings import Settings
-from .recorded import is_worth_recording, recorded_limits, run_recorded
+from .recorded import RECORDER, is_worth_recording, recorded_limits, run_recorded
 from .recordings import plain_tensors
 
 _STEPS = 3  # that are compared; what a first one takes for constant may differ in a second
@@ -49,6 +49,12 @@ def others_limits(call: KernelCall) -> str | None:
         return _told(error)
 
 
+def _is_worth_recording(call: KernelCall) -> bool:
+    if not (call.cell.is_pure and is_worth_recording(call)):
+        return False
+    return not RECORDER.changes_often(call)
+
+
 OTHERS = (
     KernelSpec(
         AbstractCell,  # type: ignore[type-abstract]  # it stands for all of them
@@ -58,7 +64,7 @@ OTHERS = (
         rtol=1e-5,
         atol=1e-5,
         device="cpu",
-        worth=is_worth_recording,
+        worth=_is_worth_recording,
     ),
 )
 """What serves cells that are not of the catalog."""
@@ -82,18 +88,23 @@ def _try(call: KernelCall) -> None:
     Raises:
         CannotRecordError: they differ, or the step does not do without what recording takes away.
     """
+    unknown = Settings(call.cell).unknown
+    if unknown is not None:
+        raise CannotRecordError(f"a change of its attribute {unknown} could not be seen")
     try:
         # of plain tensors changes in place are counted
         with plain_tensors(), torch.random.fork_rng(devices=[]):
-            _compare(call)
+            few = _few_steps(call)
+            _compare(call.cell, few)
+            _compare(call.cell, _drawn(few))  # where zeros hide a difference, others do not
     except CannotRecordError:
         raise
     except Exception as error:
         raise CannotRecordError(_told(error)) from error
 
 
-def _compare(call: KernelCall) -> None:
-    few, failure = _few_steps(call), None
+def _compare(cell: AbstractCell, few: KernelCall) -> None:
+    failure = None
     with _Unseen():
         plain = _results(_run_plainly, few)
     before = _state_of(few.cell)  # a first step may have put something there for all others
@@ -102,7 +113,7 @@ def _compare(call: KernelCall) -> None:
     except BackendError as error:
         failure = error.__cause__ or error
     if _state_of(few.cell) != before:
-        _IMPURE.add(call.cell)
+        _IMPURE.add(cell)
         raise CannotRecordError(_CHANGES)
     if failure is not None:
         raise failure
@@ -147,6 +158,18 @@ def _few_steps(call: KernelCall) -> KernelCall:
     observed = None if call.observed is None else call.observed[:, :_STEPS]
     x, dt = own(call.x[:, :_STEPS]), own(call.dt[:, :_STEPS])
     return KernelCall(deepcopy(call.cell), x, own(call.h), dt, None, observed)
+
+
+def _drawn(call: KernelCall) -> KernelCall:
+    """Return a call like another, its inputs, state and gaps drawn at random."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(like: Tensor, make: Callable[..., Tensor]) -> Tensor:
+        drawn = make(like.shape, generator=generator, dtype=like.dtype)
+        return drawn.to(like.device).requires_grad_(like.requires_grad)
+
+    x, h, dt = draw(call.x, torch.randn), draw(call.h, torch.randn), draw(call.dt, torch.rand)
+    return replace(call, x=x, h=h, dt=dt)
 
 
 def _run_plainly(call: KernelCall) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,7 @@ from .engine.run import run
 from .engine.settings import Settings, has_own_functions
 from .engine.torch_state import has_autocast
 
+_FEW_CHANGES, _CALM = 3, 16  # changes that are recorded again; calls after which none counts
 _MOST_RECORDINGS = 128  # of a cell, for as many numbers of rows
 
 
@@ -62,6 +63,20 @@ class Recording(NamedTuple):
         return self.graph.run([h, *(part.to(dtype) for part, dtype in parts)], met)
 
 
+class _Changes(NamedTuple):
+    """How often settings of a cell have changed.
+
+    Args:
+        settings: at the last call.
+        number: of changes, since there were none for a while.
+        calm: how many calls there were since the last one.
+    """
+
+    settings: Settings
+    number: int
+    calm: int
+
+
 Make = Callable[[Graph, Sequence[Tensor], Sequence[Tensor], Sequence[bool] | None], Any]
 """Makes of a graph, the state and the parts that its step was given, and what it met, what a
 backend runs; the last argument says what wants gradients, ``None`` if nothing does. Raises
@@ -83,6 +98,23 @@ class Recorder:
         self._objections: WeakKeyDictionary[
             AbstractCell, dict[Hashable, tuple[Settings, str | None]]
         ] = WeakKeyDictionary()
+        self._changes: WeakKeyDictionary[AbstractCell, _Changes] = WeakKeyDictionary()
+
+    def changes_often(self, call: KernelCall) -> bool:
+        """Whether what is set on a call's cell has changed at several calls of late.
+
+        Each change is recorded again, which takes longer than to run a few plain steps.
+        """
+        settings = Settings(call.cell)
+        last = self._changes.get(call.cell) or _Changes(settings, 0, 0)
+        if last.settings != settings:
+            last = _Changes(settings, last.number + 1, 0)
+        elif last.calm < _CALM:
+            last = last._replace(calm=last.calm + 1)
+        else:
+            last = last._replace(number=0)
+        self._changes[call.cell] = last
+        return last.number > _FEW_CHANGES
 
     def objection(
         self, call: KernelCall, rows: Hashable, prepare: Callable[[KernelCall], object]
@@ -97,7 +129,8 @@ class Recorder:
         held = self._objections.setdefault(call.cell, {})
         leaves = (call.x, call.h, call.dt, *call.cell.parameters())
         learns = torch.is_grad_enabled() and tuple(leaf.requires_grad for leaf in leaves)
-        tensors = tuple((one.dtype, one.device) for one in (call.x, call.h, call.dt))
+        own = (*call.cell.parameters(), *call.cell.buffers())
+        tensors = tuple((one.dtype, one.device) for one in (call.x, call.h, call.dt, *own))
         key = rows, learns, call.observed is None, mixed_dtype(call.x), tensors
         settings = Settings(call.cell)
         if key not in held or held[key][0] != settings:

@@ -176,6 +176,8 @@ class _Watcher(TorchDispatchMode):
             written = _storages(tensors_in([given.get(one.name)])) if is_written else set()
             if written - self._storages - self.others.storages:
                 raise CannotRecordError(f"{function} changes what lasts longer than a step")
+            if written & _storages([tensor for _, tensor in self.met.values()]):
+                raise CannotRecordError(f"{function} changes what was read before")
 
     def _add(self, function: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
         if not made:

@@ -74,18 +74,19 @@ def _clamped(
     return out if high is None else r.apply(codes.MINIMUM, shape, out, high)
 
 
-def _powered(r: "Recorder", shape: tuple[int, ...], a: Tensor, exponent: Any) -> Place:
+def _powered(r: "Recorder", shape: tuple[int, ...], a: Any, exponent: Any) -> Place:
+    if isinstance(exponent, Tensor):  # whose numbers are other ones at every step
+        raise CannotRecordError("recorded steps have no powers of tensors")
     if exponent == 2:
         return r.apply(codes.MUL, shape, a, a)
     if exponent == 1:
         return r.apply(codes.COPY, shape, a)
     if exponent == 0.5:
         return r.apply(codes.SQRT, shape, a)
-    if not isinstance(exponent, Tensor):
-        if exponent < 0:
-            return r.apply(codes.DIV, shape, 1, _powered(r, shape, a, -exponent))
-        if 2 < exponent <= _HIGHEST_POWER and exponent == int(exponent):
-            return r.apply(codes.MUL, shape, a, _powered(r, shape, a, exponent - 1))
+    if exponent < 0:
+        return r.apply(codes.DIV, shape, 1, _powered(r, shape, a, -exponent))
+    if 2 < exponent <= _HIGHEST_POWER and exponent == int(exponent):
+        return r.apply(codes.MUL, shape, a, _powered(r, shape, a, exponent - 1))
     raise CannotRecordError(f"recorded steps have no power {exponent}")
 
 
