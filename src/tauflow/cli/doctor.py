@@ -27,9 +27,11 @@ def doctor() -> None:
     from tauflow.experiments.run.results import machine, versions
     from tauflow.kernels.cpu.cache import folder_of_kernels
 
+    from .load import describe_load
     from .output import print_table, say
 
     facts = {**versions(), "numba": _version("numba"), **machine()}
+    facts["load"] = describe_load()
     facts["vector width"] = torch.backends.cpu.get_cpu_capability()
     facts["CUDA"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
     facts["data"] = os.environ.get("TAUFLOW_DATA") or "in the user's cache"

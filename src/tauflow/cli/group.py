@@ -14,6 +14,7 @@ from tauflow.errors import TauflowError
 from tauflow.plain_text import visible
 
 _TRACEBACK = "--traceback"
+_TRAINS = ("run", "tune", "reproduce")
 _GREETING = """\
 tauflow: neural networks whose state flows in continuous time
 
@@ -49,6 +50,17 @@ class TauflowGroup(TyperGroup):
         if _TRACEBACK in args[:end]:
             args = [_TRACEBACK, *(word for word in args[:end] if word != _TRACEBACK), *args[end:]]
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command; one that trains uses one thread where the machine is busy."""
+        found = super().resolve_command(ctx, args)
+        if found[0] in _TRAINS and "--help" not in args:
+            from .load import use_one_thread_if_busy
+
+            note = use_one_thread_if_busy()
+            if note is not None:
+                typer.echo(note, err=True)
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; for debugging, ``--traceback`` or ``TAUFLOW_DEBUG=1`` shows where."""
