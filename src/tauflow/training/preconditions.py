@@ -266,16 +266,15 @@ def check_shared_loss(
     Raises:
         ArgumentError: parts of a batch go to several processes, or one by one, with such a loss.
     """
-    parts = "several processes share" if ranks.several else "accumulate adds up"
-    shared = ranks.several or recipe.accumulate > 1
-    by_sum = recipe.class_weights and recipe.class_weight_mean != "entries"
-    if shared and (by_sum or train.weight is not None):
+    if measures.loss.compare is not None:  # its parts count by their sums of weights
+        return
+    if recipe.accumulate > 1 and train.weight is not None:
         raise ArgumentError(
-            f"{parts} a batch's loss by its entries, and weights, of classes or of sequences, "
-            "divide it by their sum. Set class_weight_mean='entries' and leave out the weights of "
-            "sequences, or train in one process with accumulate=1."
+            "accumulate adds up a batch's loss by what its entries count, and "
+            f"{measures.loss.name} does not say what it divides by. Give a Score with a compare, "
+            "one number per entry, leave out the weights of sequences, or train with accumulate=1."
         )
-    if ranks.several and measures.loss.compare is None:
+    if ranks.several:
         raise ArgumentError(
             f"several processes share a batch's loss by its entries, and {measures.loss.name} may "
             "be no mean over them. Give a Score with a compare, one number per entry, or train in "

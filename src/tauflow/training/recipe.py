@@ -109,7 +109,8 @@ class Recipe:
         warmup_steps: steps before lr is reached, in equal parts: lr (s + 1) / (warmup_steps + 1) at
             step s, counted from 0. What follows every step begins after them.
         accumulate: batches whose gradients make up one step, as one batch of ``batch_size *
-            accumulate`` sequences would, in less memory: each counts by its entries.
+            accumulate`` sequences would, in less memory: each counts by its entries, or by their
+            weights.
         autocast: ``"bfloat16"`` lets PyTorch's autocast run the training's forward passes in mixed
             precision; evaluation is in full precision.
         ema: decay of an exponential moving average of the weights, taken at every step, in (0, 1);

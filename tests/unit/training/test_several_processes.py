@@ -30,7 +30,7 @@ TOGETHER = (
     "command",
     "failing",
 )
-ALONE = ("curves", "areas", "accumulated", "other_number_of_ranks")
+ALONE = ("curves", "areas", "accumulated", "weighted", "other_number_of_ranks")
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +135,13 @@ def test_processes_that_were_called_differently_are_refused(folder):
         assert "disagree about recipe" in found["message"]
 
 
-def test_class_weights_that_divide_by_their_sum_are_refused(folder):
-    for found in run(folder, "weighted", 2):
-        assert found["error"] == "ArgumentError"
-        assert "Set class_weight_mean='entries'" in found["message"]
+def test_class_weights_that_divide_by_their_sum_are_those_of_one_process(folder):
+    (alone,) = run(folder, "weighted", 1)
+    first, second = run(folder, "weighted", 2)
+    assert first == second
+    for score in ("train_loss", "valid", "test"):
+        found, expected = numbers(first["history"], score), numbers(alone["history"], score)
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_command_in_several_processes_leaves_one_run(folder):

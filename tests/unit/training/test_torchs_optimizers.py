@@ -300,11 +300,27 @@ def test_numbers_of_an_optimizer_keep_their_precision(tmp_path):
     assert_equal_tensors(run(tmp_path / "part", 4, resume=True), whole)
 
 
-def test_weights_that_divide_by_their_sum_are_not_accumulated():
-    parts = tiny_splits()
-    data = {k: SequenceBatch(v.x, (v.y[..., 0] > 0).long()) for k, v in parts.items()}
-    with pytest.raises(ArgumentError, match="accumulate adds up a batch's loss by its entries"):
-        fit(tiny_model(outputs=2), data=data, accumulate=2, class_weights=(1.0, 2.0))
+@pytest.mark.parametrize("of", ["sequences", "classes", "both", "both, by entries"])
+def test_accumulated_batches_with_weights_are_the_large_one(of):
+    parts = tiny_splits()["train"]
+    weight = 0.5 + torch.arange(22) % 5 if of != "classes" else None
+    y = (parts.y[..., 0] > 0).long()
+    data = {"train": SequenceBatch(parts.x.double(), y, weight=weight)}
+    recipe = {"select": "last", "shuffle": False}
+    if of != "sequences":
+        recipe["class_weights"] = (1.0, 7.0)
+    if "entries" in of:
+        recipe["class_weight_mean"] = "entries"
+    found = []
+    for batch_size, accumulate in ((12, 1), (1, 12), (4, 3)):
+        model = tiny_model(outputs=2, dropout=0.0).double()
+        said = {**recipe, "batch_size": batch_size, "accumulate": accumulate}
+        result, _, model = fit(model, data=data, **said)
+        found.append((result.history[-1]["train_loss"], model.state_dict()))
+    for loss, weights in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-9)
+        for name, value in weights.items():
+            torch.testing.assert_close(value, found[0][1][name], rtol=1e-9, atol=1e-12)
 
 
 def test_the_average_of_weights_is_the_formula():
