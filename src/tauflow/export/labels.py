@@ -1,6 +1,7 @@
 """What the numbers of a model mean: units, names and scales, for those who see only a file."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ class _Described(Protocol):
 
 
 _SCALES = ("x_mean", "x_scale", "y_mean", "y_scale")
+_ROUNDING = 1e-3  # numbers that are further apart, in units of the scale, lose digits that count
 CONSTANT = 1e30
 """Scale of an input that was constant in training, of which nothing but 0 is to reach the model."""
 
@@ -101,6 +103,32 @@ class Labels:
         """Return the scales as tensors: none, those of the inputs, or those of the outputs too."""
         pairs = [getattr(self, name) for name in _SCALES if len(getattr(self, name))]
         return tuple(torch.tensor(values, dtype=torch.float64) for values in pairs)
+
+    def warn_of_rounding(self, dtype: torch.dtype) -> None:
+        """Warn of inputs that lose digits where their numbers before scaling have a dtype.
+
+        Args:
+            dtype: of what goes in.
+
+        Warns:
+            UserWarning: numbers of the dtype are more than a thousandth of the scale apart at the
+                mean of an input.
+        """
+        names = names_of("x", self.inputs, len(self.x_mean))
+        apart = [abs(mean) * torch.finfo(dtype).eps for mean in self.x_mean]
+        lost = [
+            f"{name} (mean {mean:.7g}, scale {scale:.3g})"
+            for name, mean, scale, each in zip(names, self.x_mean, self.x_scale, apart, strict=True)
+            if each > _ROUNDING * abs(scale)
+        ]
+        if lost:
+            warnings.warn(
+                f"{str(dtype).removeprefix('torch.')} holds few digits of inputs far from zero: "
+                f"{', '.join(lost)}. Subtract a constant from such a column before training, or "
+                "export without scaled=True (--scaled) and scale outside in double precision.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def check(self, inputs: int, outputs: int) -> None:
         """Raise :class:`ArgumentError` unless there is one entry for each input and output."""

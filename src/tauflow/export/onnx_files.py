@@ -157,6 +157,8 @@ def made(
     exported = kind(model, scaling=scaling, **options).cpu()  # a copy, where files are tried
     if labels is not None:
         labels.check(exported.input_size, exported.output_size)
+        if scaled:
+            labels.warn_of_rounding(exported.like.dtype)
     return exported
 
 

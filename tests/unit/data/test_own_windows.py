@@ -264,3 +264,19 @@ def test_targets_are_scaled_by_rows_whatever_the_stride(stride, split_by):
     ):
         assert float(mean) == pytest.approx(rows[name].mean(), rel=1e-12)
         assert float(scale) == pytest.approx(rows[name].std(ddof=0), rel=1e-12)
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 8])
+def test_every_window_that_is_left_out_is_counted(horizon):
+    values = np.sin(np.arange(2000) / 5)
+    values[np.arange(2000) % 400 < 60] = np.nan
+    data = from_table(
+        {"t": np.arange(2000.0), "v": values}, time="t", window=24, horizon=horizon, stride=1
+    )
+    dropped = 0
+    for first, last in ((0, 1400), (1400, 1700), (1700, 2000)):
+        part = values[first:last]
+        ends = range(24, len(part) - horizon + 1)
+        dropped += sum(bool(np.isnan(part[end : end + horizon]).any()) for end in ends)
+    (note,) = [note for note in data.card.notes if "left out" in note]
+    assert note.startswith(f"{dropped} windows lack a value to predict")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import warnings
 
 import numpy as np
 import onnxruntime
@@ -128,3 +129,31 @@ def test_the_description_has_the_labels_as_they_were_given(tmp_path):
     facts = json.loads(written.description.read_text())
     assert facts["labels"]["x_mean"] == [5400000.3, 0.0]
     assert facts["scaling_inside"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "double", "warned"),
+    [
+        (5.4e6, 3.0, False, True),
+        (1.7e9, 1e-3, False, True),
+        (-2e4, 1.0, False, True),
+        (5.4e6, 3.0, True, False),
+        (100.0, 1.0, False, False),
+        (5.4e6, 1e4, False, False),
+        (2.5, 1e30, False, False),
+    ],
+)
+def test_inputs_that_single_precision_rounds_are_named(mean, scale, double, warned, tmp_path):
+    labels = Labels(inputs=["north", "speed"], x_mean=[mean, 0.0], x_scale=[scale, 1.0])
+    whole = model().double() if double else model()
+    assert (np.spacing(np.float32(mean)) > 1e-3 * scale) == (warned or double)
+    context = (
+        pytest.warns(UserWarning, match=r"few digits .*: north \(mean")
+        if warned
+        else (warnings.catch_warnings(action="error", category=UserWarning))
+    )
+    with context:
+        labels.warn_of_rounding(whole.head.weight.dtype)
+    if warned and scale == 3.0:
+        with pytest.warns(UserWarning, match="north"):
+            to_program(whole, tmp_path / "m.pt2", gap=1.0, labels=labels, scaled=True)

@@ -101,7 +101,7 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
     count = len(target.outputs)
     first = inputs.first(count)
     y = np.zeros((len(first), horizon * count))
-    known = np.zeros(y.shape, np.bool_)
+    known, dropped = np.zeros(y.shape, np.bool_), 0
     for part, whole in split.parts.items():
         following = np.append(whole.rows, np.zeros(horizon, np.int64))
         place = np.empty(len(first), np.int64)
@@ -111,8 +111,8 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
         values = first[after].reshape(len(ends), -1)
         known[ends], y[ends] = ~np.isnan(values), np.nan_to_num(values)
         complete: Bools = np.asarray(known[ends].all(axis=1))
+        dropped += int((~complete).sum())
         parts[part] = parts[part].kept(complete)
-    dropped = int(known.any(axis=1).sum() - known.all(axis=1).sum())
     if not len(parts["train"]) or not len(parts["test"]):
         raise DataError(
             f"no window has all {horizon} rows after it with values to predict in a part. Take a "
