@@ -54,7 +54,7 @@ def test_dates_tell_their_unit_and_one_series_is_cut_into_windows(call, tmp_path
     frame.to_csv(tmp_path / "power.csv", index=False)
     output = call("inspect", "power.csv").output
     assert "median 15 minutes" in output
-    assert re.search(r"note +left out +nothing ++100 %", output)
+    assert re.search(r"note +left out +nothing +100 %", output)
     words = suggested(output)
     assert words[2:] == ["--time", "timestamp", "--features", "power", "--window", "100"]
     words = [*words[:-1], 20, "--horizon", 4, "--season", 8, "--epochs", 1]
