@@ -2,11 +2,12 @@
 
 import inspect
 from abc import ABCMeta
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tauflow.errors import OptionError, TauflowError
+from tauflow.errors import ArgumentError, OptionError, TauflowError
 from tauflow.idioms import refuse_idioms
 from tauflow.option_types import misfit
 
@@ -21,6 +22,27 @@ def changed_options(instance: Any) -> str:
         if not same and not hasattr(value, "named_modules"):  # parts show themselves
             shown.append(f"{name}={value!r}")
     return ", ".join(shown)
+
+
+def check_settable(instance: Any, name: str, options: Mapping[str, Any] | None) -> None:
+    """Raise unless setting an attribute has an effect: options that are not kept by name have none.
+
+    Args:
+        instance: an object of a class of tauflow; others are let through.
+        name: of the attribute.
+        options: that the object was built with; ``None`` before it is.
+
+    Raises:
+        ArgumentError: it is an option that was only read while the object was built.
+    """
+    if options is None or name not in options or hasattr(instance, name):
+        return
+    kind = type(instance)
+    if kind.__module__.partition(".")[0] == "tauflow":
+        raise ArgumentError(
+            f"{kind.__name__}: {name} is fixed when it is built, with {options[name]!r} here, so "
+            f"that setting it would have no effect. Build one with {name}=... instead."
+        )
 
 
 def python_number(value: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tauflow.checks import at_least, shape_error
 from tauflow.errors import ArgumentError, TauflowError
-from tauflow.recorded import RecordedMeta, changed_options
+from tauflow.recorded import RecordedMeta, changed_options, check_settable
 from tauflow.wirings import AbstractWiring
 
 from .built import changes, parts_of
@@ -87,6 +87,11 @@ class AbstractCell(nn.Module, metaclass=_CellMeta):
                 f"{hidden_size!r}. Wirings are for LTC, WiredCfC and MixedMemory(core='wired-cfc')."
             )
         self.hidden_size = at_least(1, hidden_size=hidden_size)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; of an option that nothing reads any more this is an error."""
+        check_settable(self, name, self.__dict__.get("options"))
+        super().__setattr__(name, value)
 
     @property
     def state_parts(self) -> dict[str, int]:

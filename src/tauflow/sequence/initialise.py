@@ -6,6 +6,7 @@ from torch import nn
 
 from tauflow.cells.base import AbstractCell
 from tauflow.cells.fresh import reset_parts
+from tauflow.recorded import check_settable
 
 
 class Initialised(nn.Module):
@@ -13,6 +14,14 @@ class Initialised(nn.Module):
 
     cells: nn.ModuleList
     projections: nn.ModuleList
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; of an option of the module or its cell this may be an error."""
+        options = self.__dict__.get("options")
+        if options is not None:
+            options = {**getattr(self.cells[0], "options", {}), **options}
+        check_settable(self, name, options)
+        super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again, from the global generator, as when the module was built.
