@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PLAIN = (nn.Parameter, Tensor)
 _SIZES = (
     *("input_size", "hidden_size", "in_features", "out_features", "wiring"),
-    *("form", "mode", "time_bias", "blocks"),
+    *("form", "mode", "time_bias", "blocks", "elastance"),
 )
 _OF_GAP = ("solver", "substeps", "rtol", "atol")
 """What a cell with a ``gap`` tells of its solver, which does not follow."""
