@@ -92,7 +92,7 @@ def disagreeing():
 
 
 def weighted():
-    trained("cfc", classes=True, class_weights=(1.0, 2.0))
+    return trained("cfc", classes=True, class_weights=(1.0, 2.0))
 
 
 def failing():
