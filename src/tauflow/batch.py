@@ -34,7 +34,8 @@ class SequenceBatch:
         mask: (B, T) bool, false at padding.
         observed: bool, in the shape of x, which features were measured.
         y_mask: (B, T) bool, which steps have a target, or (B, T, O), which values are known, false
-            at padding; defaults to ``mask`` in losses.
+            at padding; defaults to ``mask`` in losses. Of targets (B, O), one row per sequence,
+            (B, 1, O), which values are known.
         weight: (B,), above 0, how much each sequence counts in losses and metrics; a mean over
             entries then is a weighted one.
     """
@@ -68,12 +69,14 @@ class SequenceBatch:
                 f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
                 "Give one row of targets per sequence."
             )
-        entries = self.y_mask is not None and self.y_mask.ndim == 3
+        known_values = (batch, steps)
+        if self.y_mask is not None and self.y_mask.ndim == 3:
+            known_values = (batch, 1, *self.y.shape[1:]) if self.y.ndim == 2 else self.y.shape
         for name, expected in (
             ("dt", (batch, steps)),
             ("mask", (batch, steps)),
             ("observed", tuple(self.x.shape)),
-            ("y_mask", tuple(self.y.shape) if entries else (batch, steps)),
+            ("y_mask", tuple(known_values)),
             ("weight", (batch,)),
         ):
             value = getattr(self, name)
@@ -114,6 +117,13 @@ class SequenceBatch:
         if self.mask is not None:
             return self.mask
         return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
+
+    @property
+    def known_of_sequences(self) -> Tensor | None:
+        """Which values of targets (B, O), one row per sequence, are known; ``None`` if all are."""
+        if self.y_mask is None or self.y_mask.ndim != 3 or self.y.ndim != 2:
+            return None
+        return self.y_mask[:, 0]
 
     @property
     def lengths(self) -> Tensor:
@@ -158,9 +168,12 @@ class SequenceBatch:
                 if they have a second axis, as long as the sequences.
         """
         length = self.x.shape[1]
+        of_sequences = self.known_of_sequences is not None
         if per_step is None:
-            per_step = self.y.ndim > 1 and self.y.shape[1] == length
+            per_step = self.y.ndim > 1 and self.y.shape[1] == length and not of_sequences
         whole = {"weight"} if per_step else {"weight", "y"}
+        if of_sequences:
+            whole.add("y_mask")
         kept = {name: value for name, value in self.tensors().items() if name not in whole}
         if steps <= length:
             return replace(self, **{name: value[:, :steps] for name, value in kept.items()})

@@ -71,7 +71,8 @@ class Score:
         Args:
             prediction: (B, T, O) for one per step, (B, O) for one per sequence.
             batch: the targets, and which of them count: where ``y_mask``, else ``mask``, is true.
-                One prediction per sequence always counts.
+                One prediction per sequence always counts, but for values that ``y_mask`` leaves
+                out.
 
         Raises:
             ArgumentError: sequences have weights, and nothing says how it is to count them.
@@ -146,9 +147,11 @@ class Score:
 
         So ``whole`` can tell outputs apart; other scores take their batches as they are.
         """
-        known = batch.y_mask
+        known, of_sequences = batch.y_mask, batch.known_of_sequences
         if self.whole is None or self.target != "values" or known is None or known.ndim < 3:
             return batch
+        if of_sequences is not None:
+            return replace(batch, y=batch.y.masked_fill(~of_sequences, torch.nan), y_mask=None)
         return replace(batch, y=batch.y.masked_fill(~known, torch.nan), y_mask=known.any(-1))
 
     def rows(self, prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -300,9 +303,11 @@ def per_entry(prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
     if batch.weight is None:
         return None
     own = batch.weight.to(single_at_least(prediction.dtype))
-    if prediction.ndim == 2:
-        return own
     valid = batch.mask if batch.y_mask is None else batch.y_mask
+    if prediction.ndim == 2:
+        valid = batch.known_of_sequences
+        if valid is None:
+            return own
     if valid is None:
         return own.repeat_interleave(prediction.shape[1])
     return own.view(-1, *(1,) * (valid.ndim - 1)).expand_as(valid)[valid]
@@ -316,9 +321,9 @@ def repeated(weight: Tensor, count: int) -> Tensor:
 def _valid(where: str, prediction: Tensor, batch: SequenceBatch) -> Tensor | None:
     if prediction.ndim == 3:
         return batch.mask if batch.y_mask is None else batch.y_mask
-    if batch.y_mask is not None:
+    if batch.y_mask is not None and batch.known_of_sequences is None:
         raise ArgumentError(
             f"{where}: y_mask marks single steps, but the model predicts once per sequence. "
             "Drop y_mask, or return a prediction per step."
         )
-    return None
+    return batch.known_of_sequences

@@ -1,5 +1,7 @@
 """Long sequences cut into windows, with what comes after them to predict; nothing leaks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
@@ -11,6 +13,7 @@ from tauflow.data import from_table, sequences_like
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
 from tauflow.experiments.run.baselines import baselines
 from tauflow.predict import Predictor
+from tauflow.training import METRICS
 
 
 def series(rows=200, **more):
@@ -111,8 +114,8 @@ def test_sequences_that_are_too_short():
         from_table(series(20), time="t", window=10, horizon=2)
     with pytest.raises(DataError, match="no sequence of the train part has the 3 rows of a window"):
         from_table(visits(), id="patient", time="hours", features=["a"], window=3, horizon=1)
-    gone = series(a=[NAN if row % 3 == 0 else 1.0 * row for row in range(200)])
-    with pytest.raises(DataError, match="no window has all 4 rows after it"):
+    gone = series(a=[NAN if row >= 175 else 1.0 * row for row in range(200)])
+    with pytest.raises(DataError, match="no window of a part has a value to predict in the 4 rows"):
         from_table(gone, time="t", window=5, horizon=4)
 
 
@@ -273,9 +276,79 @@ def test_every_window_that_is_left_out_is_counted(horizon):
     data = from_table(
         {"t": np.arange(2000.0), "v": values}, time="t", window=24, horizon=horizon, stride=1
     )
-    dropped = 0
+    dropped, missing, total = 0, 0, 0
     for first, last in ((0, 1400), (1400, 1700), (1700, 2000)):
-        part = values[first:last]
-        ends = range(24, len(part) - horizon + 1)
-        dropped += sum(bool(np.isnan(part[end : end + horizon]).any()) for end in ends)
-    assert f"Left out: {dropped} windows without a value to predict." in data.card.notes
+        part = np.isnan(values[first:last])
+        after = np.stack([part[e : e + horizon] for e in range(24, len(part) - horizon + 1)])
+        empty = after.all(1)
+        dropped += int(empty.sum())
+        missing += int(after[~empty].sum())
+        total += after[~empty].size
+    notes = " ".join(data.card.notes)
+    assert f"Left out: {dropped} windows without a value to predict." in notes
+    text = f"{missing:,} of {total:,} values to predict are missing and do not count."
+    assert (text in notes) == (horizon > 1)
+
+
+def table_with_holes():
+    """Return a table of two values, of which a fifth is missing."""
+    random = np.random.default_rng(0)
+    table = {"t": np.arange(600.0)}
+    for name in "ab":
+        table[name] = np.where(random.random(600) < 0.2, np.nan, random.normal(5, 2, 600))
+    return table
+
+
+@pytest.mark.parametrize("horizon", [1, 6, 12])  # 12 rows are as many as a window has
+def test_missing_values_of_a_horizon_do_not_count(horizon):
+    table = table_with_holes()
+    data = from_table(table, time="t", window=12, horizon=horizon, stride=1)
+    batch, info = data.test, data.table
+    both = np.stack([table["a"], table["b"]], 1)[510:]
+    truth = np.stack([both[e : e + horizon].ravel() for e in range(12, len(both) - horizon + 1)])
+    truth = truth[~np.isnan(truth).all(1)]
+    assert np.array_equal(batch.known_of_sequences.numpy(), ~np.isnan(truth))
+    given = torch.from_numpy(np.random.default_rng(1).normal(size=truth.shape)).float()
+    error = info.unscale(given.double()).numpy() - truth
+    scaled = error / info.y_scale.numpy()
+    weight = torch.rand(len(batch)) + 0.5
+    each = np.broadcast_to(weight.numpy()[:, None], truth.shape)
+    expected = {
+        "mse": np.nanmean(scaled**2),
+        "mae": np.nanmean(np.abs(scaled)),
+        "r2": np.nanmean(
+            [
+                1 - np.nansum(e**2) / np.nansum((y - np.nanmean(y)) ** 2)
+                for e, y in zip(error.T, truth.T, strict=True)
+            ]
+        ),
+    }
+    for name, value in expected.items():
+        assert float(METRICS[name](given, batch)) == pytest.approx(value, rel=1e-4), name
+    weighted = replace(batch, weight=weight)
+    value = np.average((scaled**2)[~np.isnan(truth)], weights=each[~np.isnan(truth)])
+    assert float(METRICS["mse"](given, weighted)) == pytest.approx(value, rel=1e-4)
+    assert batch.with_steps(5).y_mask.shape == batch.y_mask.shape
+
+
+def test_missing_values_of_a_horizon_have_no_gradient():
+    batch = from_table(table_with_holes(), time="t", window=12, horizon=6, stride=1).train
+    given = torch.zeros(batch.y.shape, requires_grad=True)
+    METRICS["mse"](given, batch).backward()
+    assert torch.equal(given.grad != 0, batch.known_of_sequences)
+
+
+def test_a_fifth_of_missing_values_leaves_windows_to_train_on():
+    data = from_table(table_with_holes(), time="t", window=12, horizon=24, missing="inputs")
+    assert len(data.train) == (420 - 36) // 24 + 1
+    mean = data.train.y[:, 0][data.train.known_of_sequences[:, 0]].mean()
+    constant = (data.test.y - mean)[data.test.known_of_sequences].square().mean()
+    found = dict(baselines(data, "mse"))
+    assert found["training mean"] == pytest.approx(float(constant), rel=0.2)
+    model = tauflow.SequenceModel(
+        tauflow.GRU(data.card.input_size, 8, return_sequences=False), data.card.target_size
+    )
+    result = tauflow.train(
+        model, train=data, recipe=tauflow.Recipe(epochs=3, batch_size=4), progress=False
+    )
+    assert np.isfinite([row["train_loss"] for row in result.history]).all()

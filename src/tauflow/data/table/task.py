@@ -216,6 +216,8 @@ def _batch(
     if target.per_step and not known[target.sequences.rows].all():
         mask = known[:, 0] if known.ndim == 2 and known.shape[1] == 1 else known
         y_mask = tensor(sequences.padded(mask))
+    elif target.horizon and not known[rows].all():
+        y_mask = tensor(known[rows][:, None])
     return SequenceBatch(
         x=tensor(sequences.padded(x)),
         y=tensor(sequences.padded(y) if target.per_step else y[rows]),

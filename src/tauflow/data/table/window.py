@@ -102,6 +102,7 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
     first = inputs.first(count)
     y = np.zeros((len(first), horizon * count))
     known, dropped = np.zeros(y.shape, np.bool_), 0
+    missing, total = 0, 0
     for part, whole in split.parts.items():
         following = np.append(whole.rows, np.zeros(horizon, np.int64))
         place = np.empty(len(first), np.int64)
@@ -110,13 +111,15 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
         after = following[place[ends][:, None] + np.arange(1, horizon + 1)]
         values = first[after].reshape(len(ends), -1)
         known[ends], y[ends] = ~np.isnan(values), np.nan_to_num(values)
-        complete: Bools = np.asarray(known[ends].all(axis=1))
-        dropped += int((~complete).sum())
-        parts[part] = parts[part].kept(complete)
+        there: Bools = np.asarray(known[ends].any(axis=1))
+        dropped += int((~there).sum())
+        missing += int((~known[ends[there]]).sum())
+        total += known[ends[there]].size
+        parts[part] = parts[part].kept(there)
     if not len(parts["train"]) or not len(parts["test"]):
         raise DataError(
-            f"no window has all {horizon} rows after it with values to predict in a part. Take a "
-            "shorter horizon, or fill in missing values."
+            f"no window of a part has a value to predict in the {counted(horizon, 'row')} after "
+            "it. Take a longer horizon, or fill in missing values."
         )
     notes = [
         f"Task: forecast of the {counted(horizon, 'row')} after a window, of "
@@ -124,6 +127,8 @@ def _with_future(split: Split, parts: dict[str, Sequences], inputs: Inputs) -> S
     ]
     if dropped:
         notes.append(f"Left out: {counted(dropped, 'window')} without a value to predict.")
+    if missing:
+        notes.append(f"{missing:,} of {total:,} values to predict are missing and do not count.")
     outputs = tuple(AFTER.format(n, k) for k in range(1, horizon + 1) for n in target.outputs)
     found = replace(
         target,

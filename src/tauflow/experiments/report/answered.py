@@ -50,5 +50,7 @@ def answered(model: nn.Module, data: TaskData) -> Answered:
                 y, counts = y.masked_fill(~counts, torch.nan), counts.any(-1)
             owners = owners[:, None].expand(counts.shape)[counts]
             found, y = found[counts], y[counts]
+        elif (known := batch.known_of_sequences) is not None:
+            y = y.masked_fill(~known, torch.nan)
         parts.append((found, y, owners))
     return Answered(*map(torch.cat, zip(*parts, strict=True)))

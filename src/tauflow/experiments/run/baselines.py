@@ -251,7 +251,8 @@ def _mean_target(batch: SequenceBatch, *, per_step: bool) -> Tensor:
     total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
     for _, piece in batch.pieces():
         lead = piece.x.shape[: len(axes)]
-        y, valid = piece.y.reshape(*lead, -1), _valid(piece) if per_step else None
+        y = piece.y.reshape(*lead, -1)
+        valid = _valid(piece) if per_step else piece.known_of_sequences
         weight = torch.ones(lead, dtype=torch.bool) if valid is None else valid
         weight = weight.reshape(*lead, -1).expand_as(y)
         total = total + y.masked_fill(~weight, 0).sum(axes, dtype=torch.float64)

@@ -109,7 +109,7 @@ def _targets(
     y = y.reshape(len(y), -1)
     known = torch.ones_like(y, dtype=torch.bool)
     if batch.y_mask is not None and batch.y_mask.ndim == 3:
-        known = batch.y_mask[where]
+        known = batch.y_mask[where].reshape(y.shape)
     return y.numpy(), known.numpy()
 
 

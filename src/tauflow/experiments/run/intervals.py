@@ -75,10 +75,12 @@ def clusters_of(data: TaskData) -> Clusters | str:
 
 def entry_codes(prediction: Tensor, batch: SequenceBatch, codes: Tensor) -> NDArray[np.int64]:
     """Return the cluster of each entry, or row, that a score's ``selected`` returns, (K,)."""
-    if prediction.ndim == 2:
-        return codes.numpy()
-    codes = codes if codes.ndim == 2 else codes[:, None].expand(prediction.shape[:2])
     valid = batch.mask if batch.y_mask is None else batch.y_mask
+    if prediction.ndim == 2:
+        valid = batch.known_of_sequences
+        if valid is None:
+            return codes.numpy()
+    codes = codes if codes.ndim == 2 else codes[:, None].expand(prediction.shape[:2])
     if valid is None:
         return codes.flatten().numpy()
     return codes.reshape(*codes.shape, *(1,) * (valid.ndim - 2)).expand_as(valid)[valid].numpy()

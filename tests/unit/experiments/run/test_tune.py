@@ -208,7 +208,7 @@ def test_what_is_given_is_not_tried(tmp_path, trained):
         ({"recipe.lrr": [1]}, "a recipe has no option 'lrr'. Did you mean 'lr'?"),
         ({"recipe.optimizer_options.momentum": [0.9]}, "no option 'optimizer_options.momentum'"),
         ({"recipe.lr": [0.1, -1]}, "recipe.lr = -1 cannot be tried: lr must be a finite number"),
-        ({"recipe.select_by": ["f2"]}, "unknown metric 'f2'. Did you mean 'f1'?"),
+        ({"recipe.select_by": ["f2"]}, "unknown metric 'f2'. Did you mean 'r2'?"),
         ({"model.hidden_size": [2, -1]}, "model.hidden_size = -1 cannot be tried: hidden_size"),
         ({"model.layers": [3]}, "has no option 'layers'. Did you mean 'num_layers'?"),
         # Values that only some others contradict.
