@@ -213,13 +213,13 @@ def test_another_number_of_steps_acts_or_is_refused(name):
     rnn = tauflow.build(name, 3, 4)
     more = tauflow.build(name, 3, 4, substeps=50)
     more.load_state_dict(rnn.state_dict())
+    if "gap" in vars(rnn.cell):
+        with pytest.raises(ArgumentError, match="substeps is fixed when it is built"):
+            rnn.cell.substeps = 50
+        return
     rnn.cell.substeps = 50
     x = torch.randn(2, 9, 3)
-    if "gap" in vars(rnn.cell):
-        with pytest.raises(ArgumentError, match=r"substeps is 50, but .*was built with"):
-            rnn(x)
-    else:
-        torch.testing.assert_close(rnn(x)[0], more(x)[0])
+    torch.testing.assert_close(rnn(x)[0], more(x)[0])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)

@@ -34,6 +34,7 @@ published = { mean = 0.1 }
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def invoke(*words, code=0):
         result = CliRunner().invoke(app, [str(word) for word in words])

@@ -34,7 +34,8 @@ def as_predictor(module, path):
     rng = np.random.default_rng(0)
     table = pandas.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
     table = table.assign(y=np.arange(60) // 5 % 2, z=0.0, id=np.arange(60) // 5)
-    tauflow.Predictor.of(module, from_table(table, id="id", target="y")).save(path)
+    data = from_table(table, id="id", target="y", features=["a", "b", "c"], per_step=True)
+    tauflow.Predictor.of(module, data).save(path)
 
 
 def as_estimator(module, path):
