@@ -69,7 +69,7 @@ class SequenceBatch:
                 f"SequenceBatch: y has shape {tuple(self.y.shape)}, but x has {batch} sequences. "
                 "Give one row of targets per sequence."
             )
-        known_values = (batch, steps)
+        known_values: tuple[int, ...] = (batch, steps)
         if self.y_mask is not None and self.y_mask.ndim == 3:
             known_values = (batch, 1, *self.y.shape[1:]) if self.y.ndim == 2 else self.y.shape
         for name, expected in (
