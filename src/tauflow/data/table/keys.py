@@ -42,6 +42,7 @@ _TIME = re.compile(
     r"([_\W](utc|local|h|s|min|hours?|minutes?|seconds?|days?|hour))?$)|[a-z](Time|Date|Day)$"
 )
 _COUNTER = re.compile(r"(?i:(^|[_\W])(visit|period|wave|round|step|seq|index|age|epoch|no)s?$)")
+_AGE = re.compile(r"(?i:(^|[_\W])(age|elapsed|exper|experience)$)")
 _VARIABLE = re.compile(
     r"(?i:(^|[_\W])(variable|parameter|param|item|itemid|code|what|measure|measurement|test|analyte|"
     r"signal|channel|metric|feature|attribute)(s|name|id|_name|_id)?$)"
@@ -260,6 +261,8 @@ class _Choice:
             if len(numbers) > 1:
                 numbers = [one for one in numbers if _VALUE.search(one.name)]
             is_named = bool(_VARIABLE.search(variable.name))
+            if not is_named and variable.kind != TEXT:
+                continue  # numbers of trials, not of variables
             if len(numbers) == 1 and (len(values) == 1 or is_named):
                 if grouping.profile is None and not is_named:
                     continue  # it may be the id as well
@@ -287,6 +290,7 @@ class _Choice:
         return (
             4 * is_date
             + 3 * is_named
+            + 2 * bool(_AGE.search(time.name))  # beside what else grows, such as a height
             - counter
             + (strictly > 0.95)
             + 4 * pair.unique

@@ -1,6 +1,6 @@
 """Gradient boosting on summary features: what a model without memory reaches on the same data."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,20 +55,34 @@ def gradient_boosting(data: TaskData) -> tuple[str, Tensor]:
         few[places] = True
         rows = rows.masked_scatter(rows, few)
     features = _features(data, data.train, rows)
-    varying = _varies(features)
     y, known = _targets(data.train, rows, per_step=data.card.per_step)
     if data.card.task == "classify":
-        models = [ensemble.HistGradientBoostingClassifier(random_state=0)]
-        models[0].fit(features[:, varying], y[:, 0].astype(np.int64))
+        kind, y = ensemble.HistGradientBoostingClassifier, y[:, :1].astype(np.int64)
     else:
-        models = [ensemble.HistGradientBoostingRegressor(random_state=0) for _ in y.T]
-        for model, values, there in zip(models, y.T, known.T, strict=True):
-            if there.any():
-                model.fit(features[there][:, varying], values[there])
-    return name, _predictions(data, models, varying)
+        kind = ensemble.HistGradientBoostingRegressor
+    models = [
+        _fit(kind(random_state=0), features[there], values[there])
+        for values, there in zip(y.T, known.T, strict=False)
+    ]
+    return name, _predictions(data, models)
 
 
-def _predictions(data: TaskData, models: list[Any], varying: NDArray[np.bool_]) -> Tensor:
+class _Fitted(NamedTuple):
+    """A fitted model, ``None`` where there was nothing to fit, and the columns that it is given."""
+
+    model: Any
+    columns: NDArray[np.bool_]
+
+
+def _fit(model: Any, features: Floats, y: NDArray[Any]) -> _Fitted:
+    """Fit a model of one target on the features that vary where the target is known."""
+    columns = _varies(features)
+    if not columns.any():
+        return _Fitted(None, columns)
+    return _Fitted(model.fit(features[:, columns], y), columns)
+
+
+def _predictions(data: TaskData, models: list[_Fitted]) -> Tensor:
     """Return what fitted models predict of the test part."""
     lead = data.test.x.shape[: 2 if data.card.per_step else 1]
     found = torch.zeros(*lead, data.card.target_size, dtype=torch.float32)
@@ -76,17 +90,16 @@ def _predictions(data: TaskData, models: list[Any], varying: NDArray[np.bool_]) 
         rows = _rows(piece, per_step=data.card.per_step)
         if not rows.any():
             continue
-        features = _features(data, piece, rows)[:, varying]
-        if data.card.task == "classify":
-            answer = np.zeros((len(features), data.card.target_size))
-            answer[:, models[0].classes_] = models[0].predict_proba(features)
-            answer = np.log(answer.clip(min=_LEAST))
-        else:
-            fitted = [hasattr(model, "n_features_in_") for model in models]
-            columns = zip(models, fitted, strict=True)
-            answer = np.stack(
-                [m.predict(features) if ok else np.zeros(len(features)) for m, ok in columns], 1
-            )
+        features = _features(data, piece, rows)
+        answer = np.zeros((len(features), data.card.target_size))
+        for place, (model, columns) in enumerate(models):
+            if model is None:
+                continue
+            if data.card.task == "classify":
+                answer[:, model.classes_] = model.predict_proba(features[:, columns])
+                answer = np.log(answer.clip(min=_LEAST))
+            else:
+                answer[:, place] = model.predict(features[:, columns])
         where = rows if data.card.per_step else rows.any(1)
         found[first : first + len(piece)][where] = torch.from_numpy(answer).float()
     return found
@@ -128,5 +141,4 @@ def _varies(features: Floats) -> NDArray[np.bool_]:
     first = features[:1]
     same = (features == first) | (np.isnan(features) & np.isnan(first))
     varies: NDArray[np.bool_] = ~same.all(0)
-    varies[0] |= not varies.any()  # scikit-learn needs a column
     return varies

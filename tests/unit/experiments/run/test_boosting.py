@@ -163,3 +163,16 @@ def test_too_many_outputs_have_none(monkeypatch):
     found = scored.score_test(model, data, data, ["rmse"], "last")
     assert [one.name for one in found.baselines] == ["persistence", "training mean"]
     assert "at most 2 outputs, and there are 3" in found.notes[0]
+
+
+def test_features_that_are_constant_where_a_target_is_known():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"id": np.repeat(np.arange(60), 8), "t": np.tile(np.arange(8.0), 60)})
+    frame["a"] = rng.normal(size=len(frame))
+    frame["b"] = np.where(frame.t == 7, frame.a, np.nan)  # measured once in each id
+    frame["c"] = np.where(frame.t == 1, frame.a**2, np.nan)  # predicted from a single row
+    data = from_table(frame, id="id", time="t", missing="inputs")
+    name, found = gradient_boosting(data)
+    assert name == "gradient boosting"
+    assert found.shape == data.test.y.shape
+    assert torch.isfinite(found).all()
