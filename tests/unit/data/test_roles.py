@@ -217,6 +217,16 @@ KNOWN = {
         numbered("stay", 6, date=[20240128, 20240129, 20240131, 20240201, 20240204, 20240301] * 30),
         *("stay", "date"),
     ),
+    "height before age": Known(  # both rise in each tree
+        pandas.DataFrame(
+            {
+                "height": np.tile([4.5, 10.9, 28.7, 41.7, 52.7, 60.9], 30) + np.repeat(walk(30), 6),
+                "age": np.tile([3, 5, 10, 15, 20, 25], 30),
+                "seed": np.repeat(np.arange(300, 330), 6),
+            }
+        ),
+        *("seed", "age"),
+    ),
 }
 
 
