@@ -299,3 +299,15 @@ def test_loops_stay_within_bounds(cell, tmp_path, request, tries):
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     tries("cells whose loops were run under checks of bounds", few=0, full=1)
     assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize("phi", [torch.sin, torch.relu, lambda u: u.tanh() / 2])
+def test_another_activation_of_a_flow_acts(phi):
+    rnn = tauflow.build("ode-lstm", 3, 4)
+    x, dt = torch.randn(2, 9, 3), torch.rand(2, 9)
+    before = rnn(x, dt=dt)[0]
+    rnn.cell.flow.phi = phi
+    after = rnn(x, dt=dt)[0]
+    rnn.backend = "reference"
+    torch.testing.assert_close(after, rnn(x, dt=dt)[0])
+    assert not torch.allclose(before, after)

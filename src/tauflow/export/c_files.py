@@ -26,7 +26,7 @@ from .onnx_graph import onnx_graph, onnx_runner, require_all
 from .parity import TOLERANCES, by_model, check_parity, random_inputs
 from .program import ExportedStep, Model, export_step
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _PLAIN = re.compile(r"[^A-Za-z0-9 .,:;()\[\]=+_-]")
 _TAKEN = {
     "main",

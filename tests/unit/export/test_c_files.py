@@ -221,7 +221,9 @@ def test_scaled_inputs_may_be_missing(tmp_path):
         assert found == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x*/", 'a"', "main", "int", "1a", "a" * 50, "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["", "a b", "x*/", 'a"', "main", "int", "1a", "a" * 41, "a" * 50, "a\nb"]
+)
 def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
     with pytest.raises(ArgumentError, match="name must be an identifier of C"):
         to_c(tauflow.Elman(2, 3), tmp_path / "c", name=name)
