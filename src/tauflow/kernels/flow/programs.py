@@ -84,7 +84,8 @@ def ct_rnn_limits(call: KernelCall) -> str | None:
 def ode_lstm_limits(call: KernelCall) -> str | None:
     """Return why the compiled loops cannot serve a call of an :class:`ODELSTMCell`."""
     assert isinstance(call.cell, ODELSTMCell)
-    return NUMBA.why_not(call) or why_no_blas() or _why_not(call.cell.solver, call.cell.flow.phi)
+    phi = call.cell.flow.phi if call.cell.form == "tensorflow" else torch.tanh
+    return NUMBA.why_not(call) or why_no_blas() or _why_not(call.cell.solver, phi)
 
 
 def neuronal_limits(call: KernelCall) -> str | None:
