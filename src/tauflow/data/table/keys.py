@@ -235,7 +235,7 @@ class _Choice:
     def _long(
         self, grouping: _Grouping, time: Profile, codes: Indices
     ) -> tuple[Profile, Profile] | None:
-        """Return columns of variable and value with which the rows are told apart."""
+        """Return columns of variable and value that distinguish the rows."""
         others = [one for one in self.free if one not in (grouping.profile, time)]
         order = np.argsort(codes, kind="stable")
         same = codes[order[:-1]] == codes[order[1:]]

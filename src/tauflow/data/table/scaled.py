@@ -29,7 +29,7 @@ def scaled_inputs(
 
     Args:
         standard: of the columns.
-        columns: numbers, (R,) each, or truth values.
+        columns: numbers, (R,) each, or booleans.
         names: of the columns, for messages.
         dtype: of the result; it is computed in double precision.
 
