@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from . import streaming
 from .roofline import Rates, cfc_limit, ltc_limit, measure_rates

@@ -29,7 +29,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from tauflow.batch import SequenceBatch
 from tauflow.data.summary import summary_features
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 Array = NDArray[Any]
 Scores = dict[str, float]

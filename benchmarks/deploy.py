@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
 from tauflow.export import program, to_c, to_onnx
+from tauflow.runs.results import machine, versions
 from tauflow.sequence import SequenceModule
 
 from .timing import interleaved

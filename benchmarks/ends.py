@@ -10,7 +10,7 @@ import tauflow
 from tauflow import SequenceBatch
 from tauflow.cells.catalog import MODELS
 from tauflow.data import load_task
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 from tauflow.sequence import ends
 
 from .timing import Job, interleaved, processor_clock

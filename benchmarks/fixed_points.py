@@ -13,7 +13,7 @@ from torch import Tensor
 import tauflow
 from tauflow.analysis import KIM_2023, FixedPoints, find_fixed_points, visited_states
 from tauflow.cells import AbstractCell
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 CHANNELS, TAU, BINS = 3, 0.01, 100
 DEEP: Mapping[str, Any] = {"layers": 4, "units": 100, "activation": "tanh"}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from .device import (
     Ceilings,

@@ -8,7 +8,7 @@ import torch
 
 import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from .device import clock_of
 from .timing import forward, interleaved, training_step

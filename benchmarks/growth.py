@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from .cost import cost
 from .roofline import measure_rates

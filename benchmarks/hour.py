@@ -24,11 +24,11 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
 from tauflow.kernels import KERNELS, KernelCall
 from tauflow.kernels.closed_form.triton_program import run_triton
 from tauflow.kernels.engine.needs import INTERPRETED
 from tauflow.kernels.gpu.plan import BY_STEPS, PERSISTENT, RECORDED
+from tauflow.runs.results import machine, versions
 from tauflow.sequence import Chunks
 
 from . import gpu, long

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 from tauflow.sequence import Chunks, SequenceModule
 
 from .timing import interleaved

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import tauflow
 from tauflow.cells import AbstractCell
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from .timing import interleaved
 from .zoo import training_step

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
 from tauflow.export import to_c
+from tauflow.runs.results import machine, versions
 
 from .deploy import FLAGS, STEPS, run_c, vector_width
 from .timing import Timing, interleaved

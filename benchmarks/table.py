@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 
 from tauflow.data import read_csv
-from tauflow.experiments.run.results import machine, versions
+from tauflow.runs.results import machine, versions
 
 from .timing import interleaved, processor_clock
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import tauflow
-from tauflow.experiments.run.results import machine, versions
 from tauflow.kernels import KernelCall, pick
+from tauflow.runs.results import machine, versions
 
 from .timing import interleaved
 from .zoo import training_step

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import tauflow
 from tauflow.cells.catalog import MODELS
-from tauflow.experiments.run.results import machine, versions
 from tauflow.kernels import KernelCall, pick
+from tauflow.runs.results import machine, versions
 from tauflow.training.subnormals import flushed_subnormals
 
 from .timing import interleaved

@@ -19,13 +19,14 @@ RANKS = {
     **dict.fromkeys(("models", "analysis"), 5),
     "export": 6,
     **dict.fromkeys(("predict", "compat"), 7),
-    **dict.fromkeys(("experiments", "estimators"), 8),
-    "figures": 9,
-    "cli": 10,
-    "__main__": 11,
+    **dict.fromkeys(("runs", "estimators"), 8),
+    "experiments": 9,
+    "figures": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 FLOORS = {"experiments": ("spec", "run", "report")}
-"""Folders of a room that import the ones before them only."""
+"""Subpackages, each of which imports only those before it."""
 FACADE = PACKAGE / "__init__.py"
 
 

@@ -60,7 +60,7 @@ def test_types_tables_and_templates_go_into_the_wheel():
     assert len(types) > 4
     experiments = PACKAGE / "experiments"
     tables = set((experiments / "spec" / "tables").glob("*.toml"))
-    templates = set((experiments / "report" / "templates").glob("*.j2"))
+    templates = set(PACKAGE.glob("*/report/templates/*.j2"))
     assert len(tables) == len(list_experiments()) > 20
     assert len(templates) > 2
     assert types | tables | templates <= set(tracked_text_files())

@@ -17,9 +17,9 @@ from forked import alive, end, fork, warm_up
 from safetensors.torch import load_file
 
 from tauflow.data import load_task, write_task
-from tauflow.experiments.run.journal import JOURNAL, ended, open_study
-from tauflow.experiments.run.results import read
-from tauflow.experiments.run.tune import BEST
+from tauflow.runs.journal import JOURNAL, ended, open_study
+from tauflow.runs.results import read
+from tauflow.runs.tune import BEST
 from tauflow.training import read_checkpoint
 
 TABLE = """

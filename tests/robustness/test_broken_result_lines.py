@@ -12,14 +12,15 @@ from survive import seeds, survives
 
 from tauflow.errors import DataError, TauflowError
 from tauflow.experiments.report import table
-from tauflow.experiments.report.page import grid_markdown, run_page
-from tauflow.experiments.report.pictures import Curves, learning_curves
+from tauflow.experiments.report.grid_page import grid_markdown
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_page import survey_markdown
-from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
-from tauflow.experiments.run.results import DONE, RunRecord, describe
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.load import load_experiment
+from tauflow.runs.report.page import run_page
+from tauflow.runs.report.pictures import Curves, learning_curves
+from tauflow.runs.results import DONE, RunRecord, describe
 
 PARTS = range(4)
 _NAME = "ltc-table-6"

@@ -11,10 +11,10 @@ from survive import seeds, survives
 from tauflow.errors import TauflowError
 from tauflow.experiments import list_experiments, load_experiment
 from tauflow.experiments.report.table import caption, lines, shown
-from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
-from tauflow.experiments.spec.load import tomllib
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.parse import experiment_from_dict
+from tauflow.runs.toml_files import tomllib
 
 PARTS = range(4)
 

@@ -10,10 +10,10 @@ import pytest
 
 import tauflow
 from tauflow import forks
-from tauflow.experiments.run.outlook import Outlook
 from tauflow.kernels.cpu import binding as numba_threads
 from tauflow.kernels.engine import workspace
 from tauflow.kernels.gpu import graphs as cuda_graphs
+from tauflow.runs.outlook import Outlook
 
 SOURCES = Path(tauflow.__file__).parent
 PRIMITIVES = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}

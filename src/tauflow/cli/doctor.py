@@ -24,8 +24,8 @@ _EXTRAS = {
 
 def doctor() -> None:
     """Say what is installed, which kernels can run here and why others cannot, and try one."""
-    from tauflow.experiments.run.results import machine, versions
     from tauflow.kernels.cpu.cache import folder_of_kernels
+    from tauflow.runs.results import machine, versions
 
     from .load import describe_load
     from .output import print_table, say

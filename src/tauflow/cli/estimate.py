@@ -22,7 +22,7 @@ def estimate(
     from tauflow.experiments import load_experiment
     from tauflow.experiments.report.estimates import costs
     from tauflow.experiments.report.table import title
-    from tauflow.experiments.run.timespan import roughly
+    from tauflow.runs.timespan import roughly
 
     from .options import rows_in
     from .output import print_table, say

@@ -8,6 +8,7 @@ from tauflow.experiments.report.survey import Survey
 from tauflow.experiments.report.survey_page import facts, summary
 from tauflow.experiments.spec.grid import show
 from tauflow.plain_text import visible
+from tauflow.runs.report import metric_text
 
 from .output import print_table, say
 
@@ -24,7 +25,7 @@ def print_search(found: Search) -> None:
         headers,
         [_cells(point, names, found) for point in found.points],
         title=f"{found.experiment.title}: {table.title(found.row)}",
-        caption=f"Validation {table.unit(found.metric)} at the selected epoch, the best first.",
+        caption=f"Validation {metric_text.unit(found.metric)} at the selected epoch, best first.",
         numbers=range(len(headers)),
     )
     if found.best is None:
@@ -37,7 +38,7 @@ def print_search(found: Search) -> None:
     if tests:
         ours = table.show_spread(*table.summarise(tests, found.experiment.ddof), len(tests), metric)
         theirs = table.show_published(found.row.published, metric)
-        say(f"Test {table.unit(metric)} of the chosen: {ours}, published {theirs}")
+        say(f"Test {metric_text.unit(metric)} of the chosen: {ours}, published {theirs}")
 
 
 def _cells(point: Point, names: list[str], found: Search) -> list[str]:
@@ -46,7 +47,7 @@ def _cells(point: Point, names: list[str], found: Search) -> list[str]:
     seconds = [record.seconds_per_epoch or 0.0 for record in point.records]
     return [
         *(str(point.settings.get(name, "–")) for name in names),
-        table.show_number(point.score, found.metric),
+        metric_text.show_number(point.score, found.metric),
         ", ".join(dict.fromkeys(epochs)) or "–",
         f"{sum(seconds) / len(seconds):.3g} s" if seconds else "–",
     ]

@@ -152,9 +152,9 @@ def run(
     """Train a model on a data set, or on a table of your own, and write a report."""
     from functools import partial
 
-    from tauflow.experiments.report.page import write_comparison, write_run_report
     from tauflow.experiments.run.schedule import say_nothing
-    from tauflow.experiments.run.task import check_models, run_task
+    from tauflow.runs.report.page import write_comparison, write_run_report
+    from tauflow.runs.task import check_models, run_task
     from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
     from tauflow.training.ranks import process_group
 
@@ -218,9 +218,9 @@ def reproduce(
     """
     from tauflow.experiments import load_experiment
     from tauflow.experiments import reproduce as measure
-    from tauflow.experiments.report.page import write_grid_reports
-    from tauflow.experiments.run.job import Places
+    from tauflow.experiments.report.grid_page import write_grid_reports
     from tauflow.experiments.spec.variation import varied
+    from tauflow.runs.job import Places
 
     from .lists import print_experiments
     from .options import rows_in, seconds_or_none
@@ -369,7 +369,7 @@ def show(
     Of a table that has some, reports are written into the folder of results: TABLE.md and
     TABLE.html.
     """
-    from tauflow.experiments.run.job import Places
+    from tauflow.runs.job import Places
 
     from .show import show as show_it
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tauflow.errors import ArgumentError
-from tauflow.experiments.run.timespan import seconds_in
+from tauflow.runs.timespan import seconds_in
 
 _EXAMPLES = {
     "--option": "backbone_layers=2",

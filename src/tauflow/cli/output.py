@@ -12,15 +12,16 @@ from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from tauflow.experiments.report import scores, table
-from tauflow.experiments.report.own_table import predict_command
-from tauflow.experiments.report.page import RUN_HEADERS, run_cells
+from tauflow.experiments.report import table
 from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.results import RunRecord
 from tauflow.experiments.run.schedule import Outcome
-from tauflow.experiments.run.task import TaskRun
-from tauflow.experiments.run.timespan import duration
 from tauflow.plain_text import visible
+from tauflow.runs.report import metric_text, scores
+from tauflow.runs.report.own_table import predict_command
+from tauflow.runs.report.page import RUN_HEADERS, run_cells
+from tauflow.runs.results import RunRecord
+from tauflow.runs.task import TaskRun
+from tauflow.runs.timespan import duration
 
 _UNBOUNDED = 100_000
 _PROSE = 100  # longer lines are hard to read
@@ -147,7 +148,7 @@ def print_comparison(runs: Sequence[TaskRun], report: Path) -> None:
                 *(run_cells(run.record, ())[0] for run in runs),
                 *run_cells(first.record, first.baselines)[1:],
             ],
-            title=f"{first.record.experiment}: {table.unit(first.record.metric)}",
+            title=f"{first.record.experiment}: {metric_text.unit(first.record.metric)}",
             numbers=range(1, 4),
         )
     for run in runs:
@@ -181,7 +182,7 @@ def print_record(record: RunRecord, baselines: Sequence[tuple[str, float]] = ())
     print_table(
         RUN_HEADERS,
         run_cells(record, baselines),
-        title=f"{record.experiment}: {table.unit(record.metric)}",
+        title=f"{record.experiment}: {metric_text.unit(record.metric)}",
         caption=(
             f"Weights of epoch {record.best_epoch} of {record.epochs}, seed {record.seed}, "
             f"trained for {duration(record.seconds or 0.0)}."

@@ -28,7 +28,7 @@ from tauflow.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from tauflow.data.table.keys import Keys
-    from tauflow.experiments.run.source import CsvFile
+    from tauflow.runs.source import CsvFile
 
 _PANEL = "A table of your own"
 _CHOICES = {
@@ -204,7 +204,7 @@ def _with_roles(path: Path, said: dict[str, Any]) -> "CsvFile":
         DataError: none are given, and the file cannot be read with the guessed ones.
     """
     from tauflow.data.table.roles import guess_keys, guess_roles
-    from tauflow.experiments.run.source import CsvFile
+    from tauflow.runs.source import CsvFile
 
     given, absent = given_roles(path, said)
     options = {name: value for name, value in given.items() if value is not None}

@@ -17,7 +17,7 @@ _TABLES = ("recipe", "options", "table")
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the values of a file of settings, and its tables."""
-    from tauflow.experiments.spec.load import read_toml
+    from tauflow.runs.toml_files import read_toml
 
     values = read_toml(path)
     tables = {name: values.pop(name, {}) for name in _TABLES}
@@ -140,7 +140,7 @@ def config_table(config: Path | None, name: str) -> dict[str, Any]:
     """
     if config is None:
         return {}
-    from tauflow.experiments.run.best_file import NULL
+    from tauflow.runs.best_file import NULL
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -163,7 +163,7 @@ def recipe_changes(texts: list[str] | None, own: Mapping[str, Any], **given: Any
     Raises:
         ArgumentError: a setting is not of the recipe, or is given twice.
     """
-    from tauflow.experiments.spec.grid import with_entries
+    from tauflow.runs.toml_files import with_entries
 
     said = {name: value for name, value in given.items() if value is not None}
     options = set(said)

@@ -6,15 +6,15 @@ from typing import Any
 
 from tauflow.errors import CheckpointError, UnknownNameError
 from tauflow.experiments import RunRecord, collect, list_experiments, load_experiment
-from tauflow.experiments.report.page import write_grid_reports
-from tauflow.experiments.report.table import show_number, unit
+from tauflow.experiments.report.grid_page import write_grid_reports
 from tauflow.experiments.report.trivial import BASELINES_FILE, read_trivial, trivial
-from tauflow.experiments.run.job import RECORD_FILE, Places
 from tauflow.experiments.run.reproduce import other_lengths
-from tauflow.experiments.run.task import REPORT_FILE
 from tauflow.experiments.spec.variation import VARIED
 from tauflow.plain_json import read_json
 from tauflow.registry import nearest
+from tauflow.runs.job import RECORD_FILE, Places
+from tauflow.runs.report.metric_text import show_number, unit
+from tauflow.runs.task import REPORT_FILE
 
 from .output import print_grid, print_record, print_reports, print_table, say
 

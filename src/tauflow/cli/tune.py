@@ -61,9 +61,9 @@ def tune(
     said: dict[str, Any],
 ) -> None:
     """Search the settings of a model for the best validation score; repeat it to continue."""
-    from tauflow.experiments.report.study import short, write_study
-    from tauflow.experiments.run.tune import BEST
-    from tauflow.experiments.run.tune import tune as search
+    from tauflow.runs.report.study import short, write_study
+    from tauflow.runs.tune import BEST
+    from tauflow.runs.tune import tune as search
     from tauflow.training.defaults import RECIPE, adapted
 
     from .options import all_names_in, key_values

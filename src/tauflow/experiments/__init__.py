@@ -1,8 +1,10 @@
 """Experiments as data: published tables, the runs that measure them again, and reports."""
 
-from .run.job import Job, run_one
+from tauflow.runs.job import Job
+from tauflow.runs.results import RunRecord
+
 from .run.reproduce import Grid, collect, reproduce
-from .run.results import RunRecord
+from .run.rows import run_one
 from .run.schedule import Outcome
 from .run.search import Point, Search, grid_search
 from .spec.counts import parameter_counts

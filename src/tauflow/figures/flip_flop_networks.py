@@ -11,8 +11,9 @@ from torch import Tensor
 from tauflow.analysis import Flow, Projection, as_flow, output_projection, visited_states
 from tauflow.batch import SequenceBatch
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.job import execute, job_of, load_part
+from tauflow.experiments.run.rows import job_of
 from tauflow.models import SequenceModel
+from tauflow.runs.job import execute, load_part
 from tauflow.sequence import SequenceModule
 
 from .entry import Job

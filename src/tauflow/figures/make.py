@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tauflow.checks import one_of
 from tauflow.draw.palette import VERMILION, styled
 from tauflow.errors import ArgumentError, TauflowError
-from tauflow.experiments.run.cluster import crew_of, words
 from tauflow.plain_text import markdown_table as markdown_rows
+from tauflow.runs.cluster import crew_of, words
 from tauflow.tensorfile import write_atomically
 from tauflow.version import VERSION
 

@@ -17,8 +17,9 @@ from tauflow.data import DATASETS
 from tauflow.data.store import places
 from tauflow.errors import ModelFileError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.job import job_of, load_part
+from tauflow.experiments.run.rows import job_of
 from tauflow.models.specified import build_model
+from tauflow.runs.job import load_part
 from tauflow.training import read_checkpoint
 
 

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 SAID = ["--csv", "visits.csv", "--id", "patient", "--time", "hours"]
 SHORT = ["--hidden-size", 8, "--batch-size", 16, "--lr", 0.03, "--epochs", 12]

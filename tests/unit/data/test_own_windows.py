@@ -11,8 +11,8 @@ from own_tables import NAN, visits
 import tauflow
 from tauflow.data import from_table, sequences_like
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
-from tauflow.experiments.run.baselines import baselines
 from tauflow.predict import Predictor
+from tauflow.runs.baselines import baselines
 from tauflow.training import METRICS
 
 

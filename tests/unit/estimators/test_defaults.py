@@ -12,9 +12,9 @@ from tauflow.errors import ArgumentError
 from tauflow.estimators import SequenceClassifier, SequenceForecaster, SequenceRegressor
 from tauflow.estimators.network import OWN, recipe_of
 from tauflow.estimators.targets import parts_of
-from tauflow.experiments.run.source import Source
-from tauflow.experiments.spec.experiment import Part
 from tauflow.models.specified import ModelSpec
+from tauflow.runs.job import Part
+from tauflow.runs.source import Source
 from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted
 
 FAST = {"hidden_size": 4, "epochs": 2, "backend": "reference", "random_state": 0}

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from tauflow.experiments.spec.experiment import Experiment
-from tauflow.experiments.spec.load import tomllib  # Python 3.10 has it under another name
 from tauflow.experiments.spec.parse import experiment_from_dict
+from tauflow.runs.toml_files import tomllib  # Python 3.10 has it under another name
 
 TINY = """
 name = "tiny"

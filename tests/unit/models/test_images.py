@@ -9,11 +9,11 @@ from tauflow import CfC, SequenceBatch
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.catalog import load_task
 from tauflow.errors import ArgumentError, OptionError
-from tauflow.experiments.report.page import write_run_report
-from tauflow.experiments.run.task import RECIPE, run_task
 from tauflow.models import ConvolutionalSequenceModel, driving_model
 from tauflow.models.driving import DRIVING_WIRING
 from tauflow.models.specified import ModelSpec, build_model
+from tauflow.runs.report.page import write_run_report
+from tauflow.runs.task import RECIPE, run_task
 
 LAYERS = ((4, 5, 2), (6, 3, 2))
 

@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 SAID = {"id": "patient", "time": "hours"}
 TASKS = {

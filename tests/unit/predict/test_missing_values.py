@@ -10,9 +10,9 @@ from torch import nn
 import tauflow
 from tauflow.data import TableOptions, from_table
 from tauflow.errors import ArgumentError
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
 from tauflow.models import WHOLE_MODELS
 from tauflow.predict import Predictor
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 SAID = {"id": "patient", "time": "hours", "target": "died", "features": ["a", "b"]}
 

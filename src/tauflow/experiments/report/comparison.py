@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tauflow.draw.axes import log_axis, used
 from tauflow.draw.canvas import canvas_of, uri_of
 from tauflow.draw.palette import BLUE, GREY, INK
-from tauflow.experiments.run.timespan import duration
+from tauflow.experiments.report import table
+from tauflow.runs.report import metric_text
+from tauflow.runs.report.pictures import Picture
+from tauflow.runs.timespan import duration
 from tauflow.training.metrics import METRICS
 
-from . import table
 from .front import Front
-from .pictures import Picture
 from .survey import RowSurvey, Survey, TableSurvey
 from .tried import is_at_an_end
 
@@ -127,12 +128,12 @@ def _choice(part: str, networks: Sequence[Candidate]) -> tuple[str, ...]:
         part,
         best.title,
         ", ".join(one.title for one in networks[1 : 1 + _NEXT]),
-        table.unit(metric),
+        metric_text.unit(metric),
         ours,
-        table.show_number(pick(one.test for one in networks), metric),
+        metric_text.show_number(pick(one.test for one in networks), metric),
         f"{better + 1} of {len(networks)}",
         rank_correlation([(one.valid, one.test) for one in networks]),
-        table.show_count(best.parameters),
+        metric_text.show_count(best.parameters),
         "–" if best.seconds is None else duration(best.seconds),
     )
 
@@ -177,7 +178,7 @@ def trade_offs(tables: Iterable[TableSurvey]) -> Picture | None:
                     shown = [networks[place] for place in known]
                     _draw(axes, shown, [float(costs[place] or 0) for place in known], networks[0])
                 axes.set_xlabel(label)
-            left.set_ylabel(f"test {table.unit(metric)}")
+            left.set_ylabel(f"test {metric_text.unit(metric)}")
             left.set_title(part)
         uri = uri_of(canvas)
     caption = (
@@ -192,7 +193,7 @@ def _draw(
 ) -> None:
     metric = chosen.entry.row.metric
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
-    losses = [sign * table.scale_of(metric) * one.test for one in networks]
+    losses = [sign * metric_text.scale_of(metric) * one.test for one in networks]
     names = frontier(costs, losses) | {k for k, one in enumerate(networks) if one is chosen}
     order = sorted(names, key=lambda place: costs[place])  # labels above and below, by turns
     worst = sorted(losses)[round(_SHOWN * (len(losses) - 1))]

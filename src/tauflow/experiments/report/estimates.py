@@ -9,15 +9,15 @@ from typing import Any
 
 from tauflow.data.catalog import DATASETS, available
 from tauflow.errors import DataError, TauflowError
-from tauflow.experiments.run import results
 from tauflow.experiments.run.estimate import Estimate, estimate, hash_of, jobs_of
-from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import Grid, collect
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.run.schedule import Say, say_nothing
 from tauflow.experiments.run.search import search_jobs
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
 from tauflow.lock import locked
 from tauflow.plain_json import read_json
+from tauflow.runs import results
 from tauflow.tensorfile import write_atomically
 
 ESTIMATES_FILE = "estimates.json"

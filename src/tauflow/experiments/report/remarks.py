@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tauflow.errors import SpecificationError
 from tauflow.experiments.spec.experiment import Experiment
-from tauflow.experiments.spec.load import read_toml
 from tauflow.registry import nearest
+from tauflow.runs.toml_files import read_toml
 
 REMARKS_FILE = "remarks.toml"
 MISSING = "not looked into yet"

@@ -7,17 +7,18 @@ from pathlib import Path
 from statistics import median
 
 from tauflow.errors import DataNotFoundError
+from tauflow.experiments.report import table
 from tauflow.experiments.run.belonging import is_of, known
 from tauflow.experiments.run.estimate import Estimate
 from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.results import DONE, FAILED, RunRecord
-from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Experiment, Published, Row
 from tauflow.experiments.spec.load import list_experiments, load_experiment
 from tauflow.experiments.spec.variation import VARIED
+from tauflow.runs.report import metric_text
+from tauflow.runs.results import DONE, FAILED, RunRecord
+from tauflow.runs.timespan import duration
 from tauflow.training.metrics import METRICS
 
-from . import table
 from .estimates import ESTIMATES_FILE, Estimates, of_row, read_estimates
 from .remarks import MISSING, REMARKS_FILE, TABLES, check_remarks, read_remarks
 from .tried import Tried, read_tried, told
@@ -352,7 +353,7 @@ def _judge(row: Row, ours: float) -> tuple[float | None, str]:
     if published.std:
         return worse / published.std, _word(worse / published.std, LIMIT)
     if published.std is not None:
-        return None, _word(worse, _LAST_DIGIT[metric in table.FRACTIONS])
+        return None, _word(worse, _LAST_DIGIT[metric in metric_text.FRACTIONS])
     if row.accept is not None and not row.accept.holds(ours, published.mean):
         return None, WORSE if worse > 0 else BETTER
     return None, ""

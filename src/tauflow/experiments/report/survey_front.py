@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
+from tauflow.experiments.report import table
 from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.results import RunRecord
-from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import Experiment, Row
+from tauflow.runs.report import metric_text
+from tauflow.runs.results import RunRecord
+from tauflow.runs.timespan import duration
 from tauflow.training.metrics import METRICS
 
-from . import table
 from .comparison import by_validation
 from .front import Front
 from .survey import AGREES, BETTER, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
@@ -104,7 +105,7 @@ def _headline(
     judgement: str = "",
 ) -> tuple[str, ...]:
     published = line.published.split(" (")[0]
-    what = experiment.name, row.part.dataset, line.model, table.unit(row.metric)
+    what = experiment.name, row.part.dataset, line.model, metric_text.unit(row.metric)
     return *what, judgement or _NONE, published, *ours
 
 
@@ -142,7 +143,7 @@ def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str,
         task,
         entry.row.title,
         one.experiment.name,
-        table.unit(entry.row.metric),
+        metric_text.unit(entry.row.metric),
         score,
         str(len({e.row.title for _, e in entries})),
         _NONE if size is None else f"{size:,}",

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tauflow.experiments.report.grid_page import curves_of_parts
 from tauflow.experiments.run.estimate import Estimate
-from tauflow.experiments.run.results import RunRecord
-from tauflow.experiments.run.timespan import duration, roughly
 from tauflow.plain_text import markdown_table
+from tauflow.runs.report.document import environment_of, measured_with, render, write
+from tauflow.runs.results import RunRecord
+from tauflow.runs.timespan import duration, roughly
 
 from . import table
 from .comparison import trade_offs
-from .document import environment_of, measured_with, render, write
-from .pictures import curves_of_parts
 from .survey import AGREES, BETTER, REPORT, WORSE, RowSurvey, Survey, TableSurvey
 from .survey_front import JUDGEMENTS, fronts, records_of
 from .survey_pictures import beside_published, deviations
@@ -230,6 +230,7 @@ def survey_page(found: Survey) -> str:
     """Return the report as an HTML page that needs nothing else."""
     return render(
         "survey.html.j2",
+        package="tauflow.experiments.report",
         title=TITLE,
         legend=LEGEND,
         texts=TEXTS,

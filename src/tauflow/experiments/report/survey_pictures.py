@@ -7,10 +7,11 @@ from tauflow.draw.axes import log_axis, used
 from tauflow.draw.canvas import canvas_of, uri_of
 from tauflow.draw.legends import shared_legend
 from tauflow.draw.palette import BLUE, GREEN, GREY, INK, SLATE, VERMILION
+from tauflow.experiments.report.table import title
+from tauflow.runs.report.metric_text import FRACTIONS, scale_of, unit
+from tauflow.runs.report.pictures import Picture
 
-from .pictures import Picture
 from .survey import AGREES, BETTER, LIMIT, UNFINISHED, WORSE, RowSurvey, TableSurvey
-from .table import FRACTIONS, scale_of, title, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,16 +10,10 @@ from tauflow.cells.catalog import MODELS
 from tauflow.data import catalog
 from tauflow.data.catalog import DATASETS
 from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.timespan import duration
 from tauflow.experiments.spec.experiment import READY, Published, Row
 from tauflow.models.registry import WHOLE_MODELS, entry_of
-
-FRACTIONS = frozenset(
-    {"accuracy", "binary_accuracy", "balanced_accuracy", "binary_balanced_accuracy"}
-)
-"""Metrics that are shown in per cent."""
-
-_NONE = "–"
+from tauflow.runs.report.metric_text import FRACTIONS, NONE, scale_of, show_number, unit
+from tauflow.runs.timespan import duration
 
 
 @dataclass(frozen=True)
@@ -113,25 +107,6 @@ def summary(grid: Grid, row: Row) -> Summary | None:
     )
 
 
-def show_number(value: float | None, metric: str) -> str:
-    """Format a score: fractions in per cent, others to three decimals or three digits."""
-    if value is None:
-        return _NONE
-    if metric in FRACTIONS:
-        return f"{100 * value:.2f}"
-    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
-
-
-def show_count(count: int | None) -> str:
-    """Format a number of parameters."""
-    return _NONE if count is None else f"{count:,}"
-
-
-def scale_of(metric: str) -> float:
-    """Return by what a score is multiplied to be shown: 100 where that is in per cent."""
-    return 100.0 if metric in FRACTIONS else 1.0
-
-
 def show_spread(mean: float, std: float | None, n: int | None, metric: str) -> str:
     """Format ``mean ± std (n)``, with decimals enough to see the deviation."""
     text = show_number(mean, metric)
@@ -160,7 +135,7 @@ def show_published(published: Published, metric: str) -> str:
         return f"≥ {_as_written(published.above, metric)}"
     told = published.figure or published.absent
     if told is not None or published.parameters is None:
-        return told or _NONE
+        return told or NONE
     return f"{published.parameters:,} parameters"
 
 
@@ -179,14 +154,6 @@ def _as_written(value: float, metric: str, decimals: int = 0) -> str:
     return f"{exact:.{max(own, decimals)}f}"
 
 
-def unit(metric: str) -> str:
-    """Return the metric's name as a heading."""
-    names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
-    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1")}
-    name = names.get(metric, metric.replace("_", " "))
-    return f"{name}, %" if metric in FRACTIONS else name
-
-
 def line(grid: Grid, row: Row) -> Line:
     """Return one row of the table."""
     published = row.published
@@ -199,13 +166,13 @@ def line(grid: Grid, row: Row) -> Line:
     theirs = show_published(published, row.metric)
     if ours is None:
         missing = "not run" if row.status == READY else row.status
-        return Line(title(row), theirs, missing, _NONE, _NONE, _NONE, _NONE, "", _joined(notes))
+        return Line(title(row), theirs, missing, NONE, NONE, NONE, NONE, "", _joined(notes))
     assert row.recipe is not None, "a row with results has a recipe"
     few = ours.epochs < row.recipe.epochs
     if ours.diverged:
         ends = ", ".join(map(str, ours.diverged))
         notes += [f"{len(ours.diverged)} of {ours.n} runs diverged, after epoch {ends}"]
-    difference = _NONE
+    difference = NONE
     if published.std and published.mean is not None and not row.unlike:
         difference = f"{(ours.mean - published.mean) / published.std:+.1f}"
     return Line(
@@ -217,7 +184,7 @@ def line(grid: Grid, row: Row) -> Line:
         + " (fewer)" * few
         + (f", {len(ours.diverged)} diverged" if ours.diverged else ""),
         time=duration(ours.seconds),
-        verdict=_NONE if few or grid.tried(row) < len(row.search) else _verdict(row, ours.mean),
+        verdict=NONE if few or grid.tried(row) < len(row.search) else _verdict(row, ours.mean),
         settings=_chosen(grid, row),
         note=_joined(notes),
     )
@@ -238,7 +205,7 @@ def _joined(notes: Sequence[str]) -> str:
 
 def _verdict(row: Row, ours: float) -> str:
     if row.accept is None:
-        return _NONE
+        return NONE
     answer = "yes" if row.accept.holds(ours, row.published.mean) else "no"
     return f"{answer} ({row.accept})"
 
@@ -272,7 +239,7 @@ def shown(entries: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...
     rows = [astuple(entry)[: len(HEADERS)] for entry in entries]
     if not any(entry.settings for entry in entries):
         return HEADERS, rows
-    chosen = [entry.settings or _NONE for entry in entries]
+    chosen = [entry.settings or NONE for entry in entries]
     wider = [(*row[:-1], text, row[-1]) for row, text in zip(rows, chosen, strict=True)]
     return (*HEADERS[:-1], SETTINGS, HEADERS[-1]), wider
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tauflow.experiments.run import results
-from tauflow.experiments.run.job import job_of
-from tauflow.experiments.run.results import DONE, RunRecord
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.run.search import search_jobs, validation_score
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
 from tauflow.experiments.spec.variation import VARIED
+from tauflow.runs import results
+from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.metrics import METRICS
 
 from .table import show_spread, summarise

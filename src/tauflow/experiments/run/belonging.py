@@ -3,11 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import READY, Experiment
+from tauflow.runs import results
+from tauflow.runs.job import Places
+from tauflow.runs.results import DONE, RunRecord
 
-from . import results
-from .job import Places, job_of
-from .results import DONE, RunRecord
 from .search import search_jobs
 
 

@@ -12,14 +12,15 @@ import torch
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.errors import NonFiniteError
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import Experiment, Row
 from tauflow.models import AbstractWholeModel, SequenceModel
+from tauflow.runs import results
+from tauflow.runs.job import Job, execute, load_part, now, shortened
 from tauflow.training.curriculum import beginning
 from tauflow.training.metrics import evaluate_all
 from tauflow.training.recipe import Recipe
 
-from . import results
-from .job import Job, execute, job_of, load_part, now, shortened
 from .search import search_jobs
 
 BATCHES = 3

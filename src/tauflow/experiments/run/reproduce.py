@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tauflow.checks import at_least
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import Experiment, Row, Setting
+from tauflow.runs import results
+from tauflow.runs.job import Job, Places
+from tauflow.runs.results import DONE, RunRecord
 
-from . import results
 from .belonging import in_common, is_of, known
-from .job import Job, Places, job_of
-from .results import DONE, RunRecord
 from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
 from .search import best_setting, check_validation, search_jobs
 

@@ -14,16 +14,16 @@ from tauflow.checks import at_least, positive
 from tauflow.errors import TauflowError
 from tauflow.lock import locked
 from tauflow.plain_text import counted
+from tauflow.runs import results
+from tauflow.runs.attempt import attempt, failure
+from tauflow.runs.cluster import in_cluster
+from tauflow.runs.job import Job, Places, load_part, now
+from tauflow.runs.outlook import Outlook
+from tauflow.runs.results import DONE, FAILED, STOPPED, RunRecord, describe
+from tauflow.runs.timespan import Deadline, roughly
+from tauflow.runs.workers import in_processes
 
-from . import results
-from .attempt import attempt, failure
-from .cluster import in_cluster
-from .job import Job, Places, load_part, now
-from .outlook import Outlook
-from .results import DONE, FAILED, STOPPED, RunRecord, describe
-from .timespan import Deadline, roughly
 from .watch import watching
-from .workers import in_processes
 
 Say = Callable[[str], None]
 # Two programs that train into one folder would undo each other's work.

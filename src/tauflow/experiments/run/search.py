@@ -16,13 +16,14 @@ import torch
 
 from tauflow.checks import at_least
 from tauflow.errors import ArgumentError, DataNotFoundError, SpecificationError, TauflowError
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import Experiment, Row, Setting
 from tauflow.experiments.spec.grid import Grids, Settings, impossible, read_settings
 from tauflow.models.specified import build_model
+from tauflow.runs.job import Job, Places, load_part
+from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.metrics import METRICS
 
-from .job import Job, Places, job_of, load_part
-from .results import DONE, RunRecord
 from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
 
 

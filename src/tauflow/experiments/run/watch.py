@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from .outlook import Outlook
+from tauflow.runs.outlook import Outlook
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from .job import Job
+    from tauflow.runs.job import Job
 
 _REFRESH = 1.0
 _FIRST_LINE, _LONGEST = 30.0, 600.0

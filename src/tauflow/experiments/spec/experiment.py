@@ -7,6 +7,7 @@ from typing import Any
 from tauflow.errors import UnknownNameError
 from tauflow.models.specified import ModelSpec
 from tauflow.registry import nearest
+from tauflow.runs.job import Part
 from tauflow.training.recipe import Recipe
 
 READY = "ready"
@@ -70,21 +71,6 @@ class Accept:
         signs = {"max": "≤ ", "min": "≥ ", "abs": "published ± "}
         bounds = {name: getattr(self, name) for name in signs}
         return ", ".join(f"{signs[k]}{v:g}" for k, v in bounds.items() if v is not None)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One data set of an experiment; most experiments have a single one, without a name.
-
-    Args:
-        name: how rows are told apart, e.g. ``"event"`` in ``"cfc/event"``; may be empty.
-        dataset: name in the data catalog; empty for what is not trained.
-        options: options of its loader.
-    """
-
-    name: str
-    dataset: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tauflow.errors import ArgumentError, SpecificationError, TauflowError
 from tauflow.models.specified import ModelSpec
+from tauflow.runs.toml_files import with_entries
 from tauflow.training.recipe import Recipe, check_setting
 
 from .experiment import Row, Setting
@@ -106,17 +107,6 @@ def setting_of(row: Row, settings: Settings) -> Setting:
     except (TauflowError, TypeError) as error:
         raise impossible(row, settings, error) from error
     return Setting(show(settings), model, recipe, settings)
-
-
-def with_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with others by name; ``A.b`` is entry b of A, whose other entries stay."""
-    found = dict(values)
-    for name, value in changes.items():
-        outer, _, entry = name.partition(".")
-        before = found.get(outer)
-        kept = before if isinstance(before, Mapping) else {}
-        found[outer] = {**kept, entry: value} if entry else value
-    return found
 
 
 def impossible(row: Row, settings: Settings, error: Exception) -> SpecificationError:

@@ -1,24 +1,18 @@
 """Find and read specification files."""
 
-import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tauflow.errors import DataNotFoundError, SpecificationError, UnknownNameError
-from tauflow.plain_json import DEEPEST, check_depth
+from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.registry import nearest
+from tauflow.runs.toml_files import parse_toml, read_toml
 
 from .experiment import Experiment
 from .grid import read_grid
 from .parse import experiment_from_dict
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def list_experiments() -> list[str]:
@@ -57,7 +51,7 @@ def load_experiment(name: str | Path) -> Experiment:
 @lru_cache(maxsize=64)
 def _packaged(data: bytes, where: str) -> Experiment:
     """Read a table of the package, of which reports and lists read all."""
-    return experiment_from_dict(_parse(data, where), where)
+    return experiment_from_dict(parse_toml(data, where), where)
 
 
 def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
@@ -74,37 +68,3 @@ def load_grid(path: str | Path) -> dict[str, tuple[Any, ...]]:
             "recipe.lr = [0.001, 0.01]."
         )
     return read_grid(f"{path}, [grid]", content["grid"])
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises:
-        DataNotFoundError: there is no such file.
-        SpecificationError: the file is not TOML in UTF-8.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise DataNotFoundError(f"there is no specification file {file}; check the path.")
-    return _parse(file.read_bytes(), str(file))
-
-
-def _parse(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise SpecificationError(
-            f"{where} is not text in UTF-8 ({error}). Save it as UTF-8."
-        ) from error
-    try:
-        content: dict[str, Any] = tomllib.loads(text)
-        check_depth(content)
-    except RecursionError as error:
-        raise SpecificationError(
-            f"{where}: it is nested more deeply than {DEEPEST} levels. Correct it."
-        ) from error
-    except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
-        raise SpecificationError(
-            f"{where} is not valid TOML: {error}. Correct that line."
-        ) from error
-    return content

@@ -7,12 +7,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tauflow.errors import SpecificationError, TauflowError
+from tauflow.experiments.spec.experiment import Accept, Experiment, Published, Row, Setting
 from tauflow.models.specified import ModelSpec
 from tauflow.option_types import shown
 from tauflow.registry import nearest
+from tauflow.runs.job import Part
 from tauflow.training.recipe import Recipe
 
-from .experiment import Accept, Experiment, Part, Published, Row, Setting
 from .grid import label, nested, points
 
 Table = Mapping[str, Any]

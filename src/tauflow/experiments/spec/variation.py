@@ -8,11 +8,13 @@ from typing import Any
 
 from tauflow.data.catalog import DATASETS
 from tauflow.errors import SpecificationError, TauflowError
+from tauflow.experiments.spec.experiment import READY, Experiment, Row, Setting
+from tauflow.experiments.spec.grid import PLACES, impossible, label, nested, setting_of
 from tauflow.models.specified import build_model
 from tauflow.registry import nearest
+from tauflow.runs.job import Part
+from tauflow.runs.toml_files import with_entries
 
-from .experiment import READY, Experiment, Part, Row, Setting
-from .grid import PLACES, impossible, label, nested, setting_of, with_entries
 from .parse import LONGEST
 
 DATA = "data"

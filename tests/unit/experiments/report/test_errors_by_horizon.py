@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tauflow.data import from_table
-from tauflow.experiments.report.answered import answered
-from tauflow.experiments.report.own_table import errors
-from tauflow.experiments.run.baselines import baselines
+from tauflow.runs.baselines import baselines
+from tauflow.runs.report.answered import answered
+from tauflow.runs.report.own_table import errors
 
 
 class LastAgain(nn.Module):

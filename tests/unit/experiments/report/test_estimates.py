@@ -20,8 +20,8 @@ from tauflow.experiments.report.estimates import (
 from tauflow.experiments.report.survey import survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page
 from tauflow.experiments.run.estimate import Estimate, estimate, jobs_of, whole_epochs
-from tauflow.experiments.run.job import job_of
 from tauflow.experiments.run.reproduce import collect
+from tauflow.experiments.run.rows import job_of
 from tauflow.training.recipe import Recipe
 
 
@@ -175,7 +175,7 @@ def test_estimates_are_kept_until_settings_or_machine_change(tmp_path, monkeypat
     assert of_row(kept, changed, changed.row("gru")) is None
     assert of_row(kept, tiny(), tiny().row("elman")) is None
     assert of_row(kept, tiny(), tiny().row("future")) is None
-    monkeypatch.setattr("tauflow.experiments.run.results.machine", lambda *_: {"cpu": "another"})
+    monkeypatch.setattr("tauflow.runs.results.machine", lambda *_: {"cpu": "another"})
     again()
     assert len(said) == 2
 

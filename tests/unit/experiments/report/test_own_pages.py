@@ -16,12 +16,12 @@ from tauflow.cli.main import app
 from tauflow.data import TableOptions
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
-from tauflow.experiments.report.answered import Answered, answered
-from tauflow.experiments.report.class_pictures import calibration, class_pictures, confusion, roc
-from tauflow.experiments.report.own_table import predict_command
-from tauflow.experiments.report.page import write_run_report
-from tauflow.experiments.report.samples import sample
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report.answered import Answered, answered
+from tauflow.runs.report.class_pictures import calibration, class_pictures, confusion, roc
+from tauflow.runs.report.own_table import predict_command
+from tauflow.runs.report.page import write_run_report
+from tauflow.runs.report.samples import sample
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 import tauflow
 from tauflow.data import from_table, read_csv
 from tauflow.errors import ArgumentError
-from tauflow.experiments.report.samples import sample
-from tauflow.experiments.run.baselines import baselines
+from tauflow.runs.baselines import baselines
+from tauflow.runs.report.samples import sample
 
 RECIPE = tauflow.Recipe(lr=0.02, epochs=10, batch_size=16)
 SAID = {"id": "patient", "time": "when", "features": ["a", "b"], "time_unit": "h"}

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tauflow.experiments.report import pictures as figures
 from tauflow.experiments.report import survey_pictures as survey_figures
-from tauflow.experiments.report.pictures import Curves, learning_curves, run_curves
 from tauflow.experiments.spec.experiment import Published
+from tauflow.runs.report import pictures as figures
+from tauflow.runs.report.pictures import Curves, learning_curves, run_curves
 
 
 @pytest.fixture

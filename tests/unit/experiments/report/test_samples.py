@@ -8,9 +8,9 @@ from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
 from tauflow.data.synthetic.pendulum import PENDULUM
 from tauflow.data.synthetic.xor import XOR_DENSE
-from tauflow.experiments.report.samples import sample
-from tauflow.experiments.run.baselines import baselines, of_the_next_unit
 from tauflow.models.sequence_model import SequenceModel
+from tauflow.runs.baselines import baselines, of_the_next_unit
+from tauflow.runs.report.samples import sample
 from tauflow.sequence import GRU
 
 CARD = replace(

@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 from tauflow.data import TableOptions
-from tauflow.experiments.report import scores
-from tauflow.experiments.report.page import write_comparison, write_run_report
-from tauflow.experiments.run.scored import Scored, TestScores
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report import scores
+from tauflow.runs.report.page import write_comparison, write_run_report
+from tauflow.runs.scored import Scored, TestScores
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 
 def found(ours, theirs, *metrics, unit=None, positive=""):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tauflow.experiments.report.study import write_study
-from tauflow.experiments.run.tune import Tuned
+from tauflow.runs.report.study import write_study
+from tauflow.runs.tune import Tuned
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 4), ("mse", 1)])

@@ -7,7 +7,7 @@ import pytest
 from tiny_experiment import TINY, tiny
 
 from tauflow.errors import DataError, DataNotFoundError, SpecificationError
-from tauflow.experiments.report.page import write_grid_reports
+from tauflow.experiments.report.grid_page import write_grid_reports
 from tauflow.experiments.report.survey import AGREES, BETTER, UNFINISHED, WORSE, survey
 from tauflow.experiments.report.survey_page import survey_markdown, survey_page, write_survey
 from tauflow.experiments.report.table import looks_ahead, title
@@ -18,17 +18,18 @@ from tauflow.experiments.report.trivial import (
     score_trivial,
     trivial,
 )
-from tauflow.experiments.run import results
-from tauflow.experiments.run.job import Places, identity, job_of
-from tauflow.experiments.run.results import RunRecord
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.run.search import search_jobs
 from tauflow.experiments.spec.grid import setting_of
 from tauflow.experiments.spec.load import (  # Python 3.10 has it under another name
     load_experiment,
-    tomllib,
 )
 from tauflow.experiments.spec.parse import experiment_from_dict
 from tauflow.experiments.spec.variation import varied
+from tauflow.runs import results
+from tauflow.runs.job import Places, identity
+from tauflow.runs.results import RunRecord
+from tauflow.runs.toml_files import tomllib
 
 ROOT = Path(__file__).parents[4]
 

@@ -14,11 +14,11 @@ import torch
 import tauflow
 from tauflow.analysis import MemoryLength
 from tauflow.data import TableOptions, from_table
-from tauflow.experiments.report import page as pages
-from tauflow.experiments.report.answered import Answered
-from tauflow.experiments.report.own_table import understood, worst_ids
-from tauflow.experiments.report.page import write_comparison, write_run_report
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report import page as pages
+from tauflow.runs.report.answered import Answered
+from tauflow.runs.report.own_table import understood, worst_ids
+from tauflow.runs.report.page import write_comparison, write_run_report
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 SHORT = replace(RECIPE, epochs=2)
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tauflow.experiments.run.workers import end_with_parent
+from tauflow.runs.workers import end_with_parent
 
 
 def work(parent: int, stranger: bool, folder: Path) -> None:

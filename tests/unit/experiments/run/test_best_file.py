@@ -7,10 +7,10 @@ import pytest
 
 from tauflow.cli.recipe import config_table
 from tauflow.data.table.options import TableOptions
-from tauflow.experiments.run.best_file import toml_of, write_best
-from tauflow.experiments.run.task import RECIPE, CsvFile, read_source
-from tauflow.experiments.spec.load import read_toml
 from tauflow.models.specified import ModelSpec
+from tauflow.runs.best_file import toml_of, write_best
+from tauflow.runs.task import RECIPE, CsvFile, read_source
+from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
 
 VALUES = {

@@ -11,8 +11,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from tauflow.data import from_table
 from tauflow.errors import MissingExtraError
-from tauflow.experiments.run import boosting, scored
-from tauflow.experiments.run.boosting import gradient_boosting
+from tauflow.runs import boosting, scored
+from tauflow.runs.boosting import gradient_boosting
 from tauflow.training import METRICS
 
 

@@ -4,7 +4,7 @@ from tiny_experiment import parsed, tiny, without_times
 from tauflow.errors import ArgumentError
 from tauflow.experiments import reproduce
 from tauflow.experiments.run.schedule import Outcome, Unfinished
-from tauflow.experiments.run.timespan import Deadline, TimeUp, duration, roughly, seconds_in
+from tauflow.runs.timespan import Deadline, TimeUp, duration, roughly, seconds_in
 
 AN_INSTANT = 1e-6
 

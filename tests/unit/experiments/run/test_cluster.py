@@ -13,13 +13,13 @@ from tiny_experiment import tiny
 
 from tauflow.errors import ArgumentError, NonFiniteError, TauflowError
 from tauflow.experiments import reproduce
-from tauflow.experiments.run import cluster as module
-from tauflow.experiments.run import results
-from tauflow.experiments.run import tune as tuning
-from tauflow.experiments.run.job import Places
 from tauflow.figures import FIGURES, Result, make_figure
 from tauflow.figures import make as making
 from tauflow.figures.make import make_figures
+from tauflow.runs import cluster as module
+from tauflow.runs import results
+from tauflow.runs import tune as tuning
+from tauflow.runs.job import Places
 from tauflow.training import Recipe
 
 distributed = pytest.importorskip("distributed")

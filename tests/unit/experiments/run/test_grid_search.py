@@ -6,10 +6,10 @@ from tiny_experiment import tiny, without_times
 
 from tauflow.errors import ArgumentError, SpecificationError, UnknownNameError
 from tauflow.experiments import grid_search, reproduce
-from tauflow.experiments.run import results
-from tauflow.experiments.run.job import job_of, run_one
+from tauflow.experiments.run.rows import job_of, run_one
 from tauflow.experiments.spec.grid import points, read_grid, setting_of
 from tauflow.experiments.spec.load import load_grid
+from tauflow.runs import results
 
 GRID = {"recipe": {"lr": [0.01, 0.1]}, "model": {"hidden_size": [2, 3]}}
 

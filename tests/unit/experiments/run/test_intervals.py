@@ -9,14 +9,8 @@ import torch
 
 from tauflow.batch import SequenceBatch
 from tauflow.data import from_table
-from tauflow.experiments.run import intervals
-from tauflow.experiments.run.intervals import (
-    Clusters,
-    clusters_of,
-    draws_of,
-    entry_codes,
-    value_and_interval,
-)
+from tauflow.runs import intervals
+from tauflow.runs.intervals import Clusters, clusters_of, draws_of, entry_codes, value_and_interval
 from tauflow.training import METRICS, Score
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("optuna")
-from tauflow.experiments.run.journal import JOURNAL, put_right
+from tauflow.runs.journal import JOURNAL, put_right
 
 
 def test_a_folder_is_put_right(tmp_path):

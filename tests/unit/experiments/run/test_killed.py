@@ -11,7 +11,7 @@ import torch
 from tiny_experiment import tiny, without_times
 
 from tauflow.experiments import collect, reproduce
-from tauflow.experiments.run import workers
+from tauflow.runs import workers
 from tauflow.training import read_checkpoint
 from tauflow.training.checkpoint import read_tensors
 

@@ -11,10 +11,10 @@ from sklearn import metrics as sk
 from tauflow.data import TableOptions, from_table
 from tauflow.data.card import TaskData
 from tauflow.errors import ArgumentError, DataError, UnknownNameError
-from tauflow.experiments.run import scored
-from tauflow.experiments.run.measured import measured_by
-from tauflow.experiments.run.scored import score_test
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs import scored
+from tauflow.runs.measured import measured_by
+from tauflow.runs.scored import score_test
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 
 
 def table(share, ids=100, names=("no", "yes"), *, per_step=False):

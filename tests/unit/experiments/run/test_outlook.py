@@ -8,9 +8,9 @@ from tiny_experiment import parsed, tiny
 
 from tauflow.experiments import reproduce
 from tauflow.experiments.run import watch
-from tauflow.experiments.run.attempt import MARKER
-from tauflow.experiments.run.job import job_of
-from tauflow.experiments.run.outlook import Outlook
+from tauflow.experiments.run.rows import job_of
+from tauflow.runs.attempt import MARKER
+from tauflow.runs.outlook import Outlook
 
 
 def jobs_of(*names, epochs=10, seeds=1):

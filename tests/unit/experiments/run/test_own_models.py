@@ -15,9 +15,9 @@ from torch import nn
 import tauflow
 from tauflow.cells import MODELS, AbstractCell, ModelEntry
 from tauflow.data import TableOptions, load_task
-from tauflow.experiments.report.own_table import predict_command
-from tauflow.experiments.report.page import write_run_report
-from tauflow.experiments.run.task import RECIPE, CsvFile, run_task
+from tauflow.runs.report.own_table import predict_command
+from tauflow.runs.report.page import write_run_report
+from tauflow.runs.task import RECIPE, CsvFile, run_task
 from tauflow.training import Callback
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}

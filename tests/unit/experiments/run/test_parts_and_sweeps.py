@@ -8,11 +8,12 @@ from tiny_experiment import parsed
 from tauflow.errors import SpecificationError, UnknownNameError
 from tauflow.experiments import load_experiment, reproduce
 from tauflow.experiments.report import table
-from tauflow.experiments.report.page import grid_markdown, write_grid_reports
-from tauflow.experiments.run import results
-from tauflow.experiments.run.job import Places, job_of
+from tauflow.experiments.report.grid_page import grid_markdown, write_grid_reports
+from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.run.search import best_setting
 from tauflow.experiments.spec.parse import experiment_from_dict
+from tauflow.runs import results
+from tauflow.runs.job import Places
 
 SMALL = {"sizes": [12, 6, 6], "steps": 5}
 PARTS = [

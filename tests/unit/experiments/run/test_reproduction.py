@@ -11,13 +11,15 @@ from tiny_experiment import parsed, tiny
 from tauflow.errors import ArgumentError, DataError, DataNotFoundError
 from tauflow.experiments import collect, load_experiment, reproduce
 from tauflow.experiments.report import table
-from tauflow.experiments.report.page import grid_markdown, write_grid_reports
+from tauflow.experiments.report.grid_page import grid_markdown, write_grid_reports
 from tauflow.experiments.report.survey import survey
-from tauflow.experiments.run import results, schedule
-from tauflow.experiments.run.extend import take_over_shorter
-from tauflow.experiments.run.job import Places, execute, job_of, load_part, run_one, shortened
+from tauflow.experiments.run import schedule
+from tauflow.experiments.run.rows import job_of, run_one
 from tauflow.experiments.spec.experiment import Published
 from tauflow.experiments.spec.parse import experiment_from_dict
+from tauflow.runs import results
+from tauflow.runs.extend import take_over_shorter
+from tauflow.runs.job import Places, execute, load_part, shortened
 from tauflow.training.curriculum import steps_of_epoch
 
 ROOT = Path(__file__).parents[4]
@@ -129,7 +131,7 @@ def test_a_shorter_run_of_other_data_is_no_beginning(places, monkeypatch):
     moved = replace(data, train=replace(data.train, x=data.train.x + 1e-3))
     runs = places["runs_dir"]
     assert take_over_shorter(job, moved, runs) == 0
-    monkeypatch.setattr("tauflow.experiments.run.attempt.load_part", lambda part, data_dir: moved)
+    monkeypatch.setattr("tauflow.runs.attempt.load_part", lambda part, data_dir: moved)
     grid = reproduce(tiny(), models=["gru"], seeds=1, progress=False, **places)
     assert [r.epochs for r in grid.records] == [2]
     assert not grid.failures

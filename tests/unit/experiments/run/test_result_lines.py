@@ -11,11 +11,11 @@ from tiny_experiment import tiny
 
 from tauflow.errors import DataError, SpecificationError
 from tauflow.experiments import load_experiment
-from tauflow.experiments.report.document import environment_of
-from tauflow.experiments.report.page import run_page, write_page
-from tauflow.experiments.report.pictures import Curves, learning_curves
-from tauflow.experiments.run.job import job_of
-from tauflow.experiments.run.results import DONE, RunRecord, machine, read
+from tauflow.experiments.run.rows import job_of
+from tauflow.runs.report.document import environment_of
+from tauflow.runs.report.page import run_page, write_page
+from tauflow.runs.report.pictures import Curves, learning_curves
+from tauflow.runs.results import DONE, RunRecord, machine, read
 
 ROW = {"epoch": 1, "step": 1, "train_loss": 1.0, "valid": 0.5, "test": 0.6, "seconds": 0.1}
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tauflow.experiments.run import results
+from tauflow.runs import results
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -18,7 +18,7 @@ def test_a_tree_is_changed_where_the_package_is_not_where_results_are(tmp_path, 
         results.commit.cache_clear()
         return results.commit()
 
-    module = tmp_path / "src/tauflow/experiments/run/results.py"
+    module = tmp_path / "src/tauflow/runs/results.py"
     table = tmp_path / "results/table.jsonl"
     for file in (module, table):
         file.parent.mkdir(parents=True)

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from tauflow.errors import ArgumentError, CheckpointError, OptionError, UnknownNameError
-from tauflow.experiments.report.page import write_run_report
-from tauflow.experiments.run.task import RECIPE, choose_directory, run_task
+from tauflow.runs.report.page import write_run_report
+from tauflow.runs.task import RECIPE, choose_directory, run_task
 
 SMALL = {"sizes": (12, 6, 6), "steps": 5}
 SHORT = replace(RECIPE, epochs=2, batch_size=6)

@@ -8,9 +8,9 @@ pytest.importorskip("optuna")
 import optuna
 
 from tauflow.errors import ArgumentError, NonFiniteError
-from tauflow.experiments.run import tune as tuning
-from tauflow.experiments.run.trial_space import Span
-from tauflow.experiments.run.untried import combinations, sampler_of
+from tauflow.runs import tune as tuning
+from tauflow.runs.trial_space import Span
+from tauflow.runs.untried import combinations, sampler_of
 from tauflow.training import Recipe
 
 FOUR = {"recipe.lr": [0.001, 0.01], "model.init": ["torch", "keras"]}

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from tauflow.experiments.run import trial_space
-from tauflow.experiments.run import tune as tuning
+from tauflow.runs import trial_space
+from tauflow.runs import tune as tuning
 from tauflow.training import Recipe
 
 TRIALS = 15

@@ -4,7 +4,7 @@ import pytest
 
 from tauflow.cells.catalog import MODELS
 from tauflow.errors import ArgumentError
-from tauflow.experiments.run.trial_space import space_of
+from tauflow.runs.trial_space import space_of
 
 
 def test_what_is_tried_is_of_the_models_row():

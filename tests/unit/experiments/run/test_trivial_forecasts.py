@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from tauflow.data import from_table
-from tauflow.experiments.run.baselines import baselines
+from tauflow.runs.baselines import baselines
 
 SEASON, ROWS = 24, 24 * 60
 

@@ -13,10 +13,10 @@ import torch
 
 from tauflow.data.table.options import TableOptions
 from tauflow.errors import ArgumentError, BusyError, DataError, MissingExtraError, NonFiniteError
-from tauflow.experiments.run import tune as tuning
-from tauflow.experiments.run.task import CsvFile
-from tauflow.experiments.spec.load import read_toml
 from tauflow.lock import locked
+from tauflow.runs import tune as tuning
+from tauflow.runs.task import CsvFile
+from tauflow.runs.toml_files import read_toml
 from tauflow.training import Recipe
 
 optuna = pytest.importorskip("optuna")

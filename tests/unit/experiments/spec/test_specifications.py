@@ -10,8 +10,9 @@ from tauflow.errors import (
     UnknownNameError,
 )
 from tauflow.experiments import load_experiment
-from tauflow.experiments.run.job import execute, job_of, load_part
+from tauflow.experiments.run.rows import job_of
 from tauflow.models.specified import ModelSpec, build_model
+from tauflow.runs.job import execute, load_part
 
 
 def test_recipes_are_those_of_the_papers():

@@ -26,7 +26,7 @@ class Outlook:
         jobs: in the order in which they are run.
         runs_dir: folder of the run directories.
         workers: how many run at a time.
-        token: what :func:`~tauflow.experiments.run.attempt.attempt` marks runs of this call with.
+        token: what :func:`~tauflow.runs.attempt.attempt` marks runs of this call with.
         earlier: finished runs, which tell the pace of their rows.
     """
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tauflow.batch import SequenceBatch
 from tauflow.data.card import TaskData
-from tauflow.experiments.run.job import Job
 from tauflow.models.specified import build_model
+from tauflow.runs.job import Job
 from tauflow.training.checkpoint import read_checkpoint, read_tensors
 from tauflow.training.metrics import predict
 from tauflow.training.modes import evaluating

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from tauflow.experiments.run.measured import OF_ONE_CLASS
-from tauflow.experiments.run.results import RunRecord
-from tauflow.experiments.run.scored import Scored, TestScores
+from tauflow.runs.measured import OF_ONE_CLASS
+from tauflow.runs.results import RunRecord
+from tauflow.runs.scored import Scored, TestScores
 
-from .table import scale_of, show_number, unit
+from .metric_text import scale_of, show_number, unit
 
 _SHORT = {
     "auroc": "AUROC",

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tauflow.experiments.run.results import RunRecord
 from tauflow.plain_text import visible
+from tauflow.runs.results import RunRecord
 from tauflow.tensorfile import write_atomically
 
 if TYPE_CHECKING:
@@ -21,17 +21,23 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def render(template: str, **content: Any) -> str:
-    """Return one of the packaged templates, filled in: a page that needs nothing else."""
-    return _template(template).render(**content)
+def render(template: str, *, package: str = "tauflow.runs.report", **content: Any) -> str:
+    """Return a template, filled in: a page that needs nothing else.
+
+    Args:
+        template: its file.
+        package: where it is; it may include the templates of this package.
+        content: what it is filled with.
+    """
+    return _template(template, package).render(**content)
 
 
 @cache
-def _template(name: str) -> "Template":
+def _template(name: str, package: str) -> "Template":
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tauflow.experiments.report"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (package, __package__)]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

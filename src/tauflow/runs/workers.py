@@ -37,7 +37,7 @@ def in_processes(
         jobs: what to run.
         outlook: knows how many processes there are, and which jobs were running.
         advance: whether the first jobs are begun however short the time is.
-        options: of :func:`tauflow.experiments.run.attempt.attempt`.
+        options: of :func:`tauflow.runs.attempt.attempt`.
     """
     left = {job.key: job for job in jobs}
     while left:

@@ -148,7 +148,7 @@ def tune(
     trial with an error ends the call, but on a cluster that trial alone, and counts in neither.
 
     Args:
-        source: as for :func:`tauflow.experiments.run.task.run_task`.
+        source: as for :func:`tauflow.runs.task.run_task`.
         model: name of the model, a cell or a whole one.
         trials: in all, those of earlier calls included.
         hidden_size: of every trial; by default sizes are tried.

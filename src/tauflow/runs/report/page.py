@@ -7,26 +7,21 @@ from typing import Any
 
 from tauflow.analysis.memory_length import memory_length
 from tauflow.data.table.info import TableInfo
-from tauflow.errors import TauflowError
-from tauflow.experiments.run.job import Places, load_part
-from tauflow.experiments.run.reproduce import Grid
-from tauflow.experiments.run.results import RunRecord, describe
-from tauflow.experiments.run.task import TaskRun
-from tauflow.experiments.run.timespan import duration
-from tauflow.experiments.spec.experiment import Row
 from tauflow.models.registry import entry_of
-from tauflow.plain_text import markdown_table
+from tauflow.runs.results import RunRecord
+from tauflow.runs.task import TaskRun
+from tauflow.runs.timespan import duration
 from tauflow.sequence import SequenceModule
 from tauflow.training.metrics import METRICS
 
-from . import scores, table
+from . import scores
 from .answered import answered
 from .class_pictures import class_pictures
-from .document import Pairs, environment_of, measured_with, render, write
+from .document import Pairs, environment_of, render, write
+from .metric_text import show_count, show_number, unit
 from .own_table import Listing, errors, needed, predict_command, understood, worst_ids
-from .pictures import Curves, Picture, curves_of_parts, learning_curves, predictions, run_curves
-from .samples import sample, trained_model
-from .trivial import BASELINES_FILE, read_trivial, trivial
+from .pictures import Curves, Picture, learning_curves, predictions, run_curves
+from .samples import sample
 
 RUN_HEADERS = ("model", "validation", "test", "parameters")
 
@@ -91,98 +86,12 @@ class Page:
     verdicts: Sequence[str] = ()
 
 
-def write_grid_reports(grid: Grid, places: Places) -> tuple[Path, Path]:
-    """Write a table's reports into the folder of results.
-
-    Args:
-        grid: what was found.
-        places: of results; of runs, from whose checkpoints sample predictions are made; of data.
-
-    Returns:
-        Paths of the Markdown and of the HTML file.
-    """
-    places.results.mkdir(parents=True, exist_ok=True)
-    below = trivial(grid.experiment, read_trivial(places.results / BASELINES_FILE))
-    page = _grid_page(grid, places)
-    page = replace(page, caption=" ".join([*below, page.caption]))
-    return (
-        write(places.results / f"{grid.stem}.md", grid_markdown(grid, below)),
-        write_page(page, places.results / f"{grid.stem}.html"),
-    )
-
-
-def grid_markdown(grid: Grid, below: Sequence[str] = ()) -> str:
-    """Return the table in Markdown, with lines below it, caption, notes and environment."""
-    experiment, entries = grid.experiment, table.lines(grid)
-    lines = [f"# {experiment.title}", "", experiment.source, ""]
-    lines += markdown_table(*table.shown(entries), table.NUMBERS)
-    lines += [text for line in below for text in ("", line)]
-    lines += ["", table.caption(grid), ""]
-    notes = [f"{entry.model}: {entry.note}" for entry in entries if entry.note]
-    lines += [f"- {note}" for note in [*experiment.notes, *notes]]
-    return "\n".join([*lines, "", measured_with(grid.records)]).rstrip() + "\n"
-
-
-def _grid_page(grid: Grid, places: Places) -> Page:
-    experiment = grid.experiment
-    runs = [(row, found) for row in experiment.rows if (found := grid.of(row))]
-    kinds = {True: "ours", False: "absent"}
-    entries = table.lines(grid)
-    headers, rows = table.shown(entries)
-    return Page(
-        title=experiment.title,
-        source=experiment.source,
-        headers=headers,
-        rows=[
-            PageRow(cells, entry.note, kinds[bool(grid.of(row))])
-            for row, entry, cells in zip(experiment.rows, entries, rows, strict=True)
-        ],
-        numbers=table.NUMBERS,
-        caption=table.caption(grid),
-        configurations=[(table.title(row), _settings(found[0].config)) for row, found in runs],
-        environment=environment_of(grid.records),
-        pictures=[*curves_of_parts(runs), *_grid_samples(grid, runs, places)],
-        notes=experiment.notes,
-        failures=[describe(record) for record in grid.failures],
-    )
-
-
-def _grid_samples(
-    grid: Grid, runs: Sequence[tuple[Row, Sequence[RunRecord]]], places: Places
-) -> list[Picture]:
-    """Draw predictions of the best run whose weights are still there."""
-    scored = [(row, record) for row, found in runs for record in found if record.test is not None]
-    for row, record in sorted(scored, key=lambda pair: _worse(pair[1])):
-        job = grid.job(row, record.seed)
-        directory = job.directory(places.runs)
-        if not directory.is_dir():
-            continue
-        try:  # a report must not fail for want of its last picture
-            data = load_part(row.part, places.data)
-            model = trained_model(job, data, directory)
-        except (TauflowError, RuntimeError):
-            continue
-        samples = [] if model is None else sample(model, data)
-        if not samples:
-            return []
-        drawn = predictions(samples, data.card)
-        caption = f"{table.title(row)}, seed {record.seed}, on sequences it was not trained on."
-        return [replace(drawn, caption=caption)]
-    return []
-
-
-def _worse(record: RunRecord) -> float:
-    """Return a number that is larger for worse runs."""
-    score = record.test or 0.0
-    return -score if METRICS[record.metric].higher_is_better else score
-
-
 def write_page(page: Page, path: Path) -> Path:
     """Write a report as one HTML file that needs nothing else; return its path."""
     return write(path, render("report.html.j2", page=page))
 
 
-def _settings(config: Mapping[str, Any]) -> Pairs:
+def flat_settings(config: Mapping[str, Any]) -> Pairs:
     """Flatten a run's configuration; what is not used is left out."""
     pairs: Pairs = []
     for key, value in config.items():
@@ -190,7 +99,7 @@ def _settings(config: Mapping[str, Any]) -> Pairs:
             continue
         if isinstance(value, Mapping):
             prefix = "" if key in ("model", "recipe", "options") else f"{key}: "
-            pairs += [(prefix + name, text) for name, text in _settings(value)]
+            pairs += [(prefix + name, text) for name, text in flat_settings(value)]
         elif value is not None:
             pairs.append((key.replace("_", " "), str(value)))
     return pairs
@@ -275,8 +184,8 @@ def write_comparison(runs: Sequence[TaskRun]) -> Path:
             *map(PageRow, run_cells(first.record, first.baselines)[1:]),
         ],
         numbers=range(1, 4),
-        caption=f"{table.unit(metric).capitalize()} after the selected epoch of each.",
-        configurations=[(record.row, _settings(record.config)) for record in records],
+        caption=f"{unit(metric).capitalize()} after the selected epoch of each.",
+        configurations=[(record.row, flat_settings(record.config)) for record in records],
         environment=environment_of(records),
         pictures=[
             learning_curves([Curves(one.row, [one], level, name) for one in records], metric)
@@ -310,9 +219,9 @@ def run_cells(record: RunRecord, baselines: Sequence[tuple[str, float]]) -> list
     """Return the cells of a run and of trivial predictions, in the order of :data:`RUN_HEADERS`."""
 
     def shown(value: float | None) -> str:
-        return table.show_number(value, record.metric)
+        return show_number(value, record.metric)
 
-    count = table.show_count(record.parameters)
+    count = show_count(record.parameters)
     ours = [record.row, shown(record.valid), shown(record.test), count]
     return [ours, *([name, "–", shown(value), "0"] for name, value in baselines)]
 
@@ -344,13 +253,13 @@ def run_page(
         headers=RUN_HEADERS,
         rows=[PageRow(ours, kind="ours"), *map(PageRow, others)],
         numbers=range(1, 4),
-        caption=f"{table.unit(metric).capitalize()} after epoch {record.best_epoch} of "
+        caption=f"{unit(metric).capitalize()} after epoch {record.best_epoch} of "
         f"{record.epochs}, the selected one.",
-        configurations=[(record.row, _settings(record.config))],
+        configurations=[(record.row, flat_settings(record.config))],
         environment=environment_of([record]),
         tiles=[
-            (f"test {table.unit(metric)}", table.show_number(record.test, metric)),
-            ("parameters", table.show_count(record.parameters)),
+            (f"test {unit(metric)}", show_number(record.test, metric)),
+            ("parameters", show_count(record.parameters)),
             ("training time", duration(record.seconds or 0.0)),
             ("epochs", str(record.epochs)),
         ],

@@ -6,7 +6,7 @@ from typing import Any
 from tauflow.draw.axes import log_axis
 from tauflow.draw.canvas import canvas_of, uri_of
 from tauflow.draw.palette import BLUE, GREY, INK
-from tauflow.experiments.run.tune import BEST, Tuned
+from tauflow.runs.tune import BEST, Tuned
 
 from .document import render, write
 from .pictures import Picture

@@ -1,8 +1,8 @@
 """The pictures of a report, as SVG that an HTML page can hold."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tauflow.data.card import DatasetCard
@@ -10,13 +10,12 @@ from tauflow.draw.axes import log_axis, used
 from tauflow.draw.canvas import canvas_of, uri_of
 from tauflow.draw.legends import shared_legend
 from tauflow.draw.palette import BLUE, GREY, INK, ORANGE
-from tauflow.experiments.run.results import RunRecord
-from tauflow.experiments.spec.experiment import Row
 from tauflow.plain_text import visible
+from tauflow.runs.results import RunRecord
 from tauflow.training.metrics import METRICS
 
+from .metric_text import scale_of, unit
 from .samples import Sample
-from .table import scale_of, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,26 +93,6 @@ def learning_curves(panels: Sequence[Curves], metric: str) -> Picture:
     if any(panel.spread for panel in panels):
         caption += " Dashed: the published mean, with its standard deviation."
     return Picture("Learning curves", caption + " Dot: the selected epoch.", uri)
-
-
-def curves_of_parts(runs: Iterable[tuple[Row, Sequence[RunRecord]]]) -> list[Picture]:
-    """Draw the learning curves of every part of a table, which has data and a metric of its own.
-
-    Args:
-        runs: rows with their runs.
-    """
-    parts: dict[str, list[tuple[Row, Sequence[RunRecord]]]] = {}
-    for row, records in runs:
-        parts.setdefault(row.part.name, []).append((row, records))
-    pictures = []
-    for name, group in parts.items():
-        panels = [
-            Curves(row.title, records, row.published.mean, "published", row.published.std)
-            for row, records in group
-        ]
-        picture = learning_curves(panels, group[0][0].metric)
-        pictures.append(replace(picture, title=f"{picture.title}, {name}") if name else picture)
-    return pictures
 
 
 def predictions(samples: Sequence[Sample], card: DatasetCard) -> Picture:

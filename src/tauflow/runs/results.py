@@ -231,7 +231,7 @@ def commit() -> str | None:
 
     It is marked where the package differs from it; results, which runs add to, may.
     """
-    tree = Path(__file__).parents[4]
+    tree = Path(__file__).parents[3]
     if not (tree / ".git").exists():  # installed: any repository around it is someone else's
         return None
     revision = _git(tree, "describe", "--always")

@@ -45,7 +45,7 @@ def in_cluster(
             of this machine's own, as many as ``outlook`` knows of.
         outlook: knows the pace of the jobs.
         advance: whether the first jobs are begun however short the time is.
-        options: of :func:`tauflow.experiments.run.attempt.attempt`.
+        options: of :func:`tauflow.runs.attempt.attempt`.
 
     Raises:
         MissingExtraError: Dask is not installed.

@@ -1,9 +1,9 @@
-"""Run one cell of an experiment's grid: one model, one data set, one seed."""
+"""Train one model on one data set with one seed."""
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,8 +14,6 @@ import torch
 from tauflow.checks import seed_of_bits
 from tauflow.data.card import TaskData
 from tauflow.data.catalog import load_task
-from tauflow.errors import ArgumentError
-from tauflow.experiments.spec.experiment import Experiment, Part, Row, Setting
 from tauflow.models import AbstractWholeModel, SequenceModel
 from tauflow.models.specified import ModelSpec, build_model
 from tauflow.tensorfile import write_atomically
@@ -47,6 +45,21 @@ class Places:
     def of(self, experiment: str) -> Path:
         """Return the file of a table's finished runs."""
         return self.results / f"{experiment}.jsonl"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One data set of an experiment; most experiments have a single one, without a name.
+
+    Args:
+        name: how rows are told apart, e.g. ``"event"`` in ``"cfc/event"``; may be empty.
+        dataset: name in the data catalog; empty for what is not trained.
+        options: options of its loader.
+    """
+
+    name: str
+    dataset: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,33 +166,6 @@ def shortened(recipe: Recipe, epochs: int) -> Recipe:
     return replace(recipe, epochs=epochs, score_last_epoch=scored, curriculum_epochs=stage)
 
 
-def job_of(experiment: Experiment, row: Row, seed: int, setting: Setting | None = None) -> Job:
-    """Return the job of a row and a seed.
-
-    Args:
-        experiment: the table, which may be cut to fewer epochs.
-        row: one of its rows; it must be one that can be run.
-        seed: 0 or larger.
-        setting: one of those that the row searches; by default its own model and recipe.
-    """
-    if row.model is None or row.recipe is None:
-        raise ArgumentError(
-            f"{experiment.name}, row {row.name!r} is {row.status}; choose a row that is ready."
-        )
-    chosen = setting or Setting("", row.model, row.recipe)
-    epochs, recipe = experiment.epochs, chosen.recipe
-    return Job(
-        experiment=experiment.name,
-        row=row.name,
-        part=row.part,
-        model=chosen.model,
-        recipe=recipe if epochs is None else shortened(recipe, epochs),
-        loss=row.loss,
-        metric=row.metric,
-        seed=seed,
-    )
-
-
 def load_part(part: Part, data_dir: Path | None = None) -> TaskData:
     """Load the data of a part; a second call in the same process is free."""
     options = tuple((name, _fixed(part.options[name])) for name in sorted(part.options))
@@ -260,37 +246,6 @@ def execute(
     if run_dir is not None and Ranks.here().writes:
         write_atomically(run_dir / RECORD_FILE, (record.to_json() + "\n").encode())
     return record, model
-
-
-def run_one(
-    experiment: Experiment,
-    row: Row,
-    seed: int,
-    *,
-    epochs: int | None = None,
-    runs_dir: Path | None = None,
-    data_dir: Path | None = None,
-    resume: bool = True,
-    progress: bool | None = None,
-) -> RunRecord:
-    """Run one row with one seed, without the settings it searches, and return its record.
-
-    Args:
-        experiment: the table.
-        row: one of its rows.
-        seed: 0 or larger.
-        epochs: instead of the recipe's.
-        runs_dir: folder under which the run gets its own; without it nothing is written.
-        data_dir: folder of the data files.
-        resume: whether to continue a run of the same configuration that was stopped.
-        progress: whether to draw a bar; by default on a terminal only.
-    """
-    job = job_of(experiment.cut(epochs), row, seed)
-    run_dir = None if runs_dir is None else job.directory(runs_dir)
-    data = load_part(row.part, data_dir)
-    go_on = resume and run_dir is not None
-    record, _ = execute(job, data, run_dir=run_dir, resume=go_on, progress=progress)
-    return record
 
 
 def now() -> str:

@@ -10,9 +10,9 @@ from torch import Tensor
 from tauflow.data.card import DatasetCard, TaskData
 from tauflow.data.table.info import TableInfo
 from tauflow.data.table.options import AFTER, GAP_AHEAD, MEASURED
-from tauflow.experiments.run.baselines import as_before, share_without_season
-from tauflow.experiments.run.task import TaskRun
 from tauflow.export.files import PREDICTOR
+from tauflow.runs.baselines import as_before, share_without_season
+from tauflow.runs.task import TaskRun
 
 from .answered import Answered, answered
 from .document import Pairs

@@ -12,13 +12,12 @@ from tauflow.data.stored import FACTS_FILE, open_task
 from tauflow.data.table.options import TableOptions
 from tauflow.data.table.read import load_table, with_mask_inputs
 from tauflow.errors import ArgumentError
-from tauflow.experiments.spec.experiment import Part
 from tauflow.models.registry import entry_of
 from tauflow.models.specified import ModelSpec, spanning
 from tauflow.training.defaults import for_loss
 from tauflow.training.recipe import Recipe
 
-from .job import Job, load_part
+from .job import Job, Part, load_part
 from .measured import measured_by
 
 

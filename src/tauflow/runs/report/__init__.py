@@ -1,0 +1,1 @@
+"""Reports on runs, in HTML and Markdown."""

@@ -1,0 +1,36 @@
+"""Scores and their metrics as text."""
+
+FRACTIONS = frozenset(
+    {"accuracy", "binary_accuracy", "balanced_accuracy", "binary_balanced_accuracy"}
+)
+"""Metrics that are shown in per cent."""
+
+
+NONE = "–"
+
+
+def show_number(value: float | None, metric: str) -> str:
+    """Format a score: fractions in per cent, others to three decimals or three digits."""
+    if value is None:
+        return NONE
+    if metric in FRACTIONS:
+        return f"{100 * value:.2f}"
+    return f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:#.3g}"
+
+
+def show_count(count: int | None) -> str:
+    """Format a number of parameters."""
+    return NONE if count is None else f"{count:,}"
+
+
+def scale_of(metric: str) -> float:
+    """Return by what a score is multiplied to be shown: 100 where that is in per cent."""
+    return 100.0 if metric in FRACTIONS else 1.0
+
+
+def unit(metric: str) -> str:
+    """Return the metric's name as a heading."""
+    names = {"mse": "mean squared error", "auroc": "area under the ROC curve", "f1": "F1 score"}
+    names |= {f"binary_{name}": names[name] for name in ("auroc", "f1")}
+    name = names.get(metric, metric.replace("_", " "))
+    return f"{name}, %" if metric in FRACTIONS else name

@@ -1,0 +1,60 @@
+"""Files of settings in TOML."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tauflow.errors import DataNotFoundError, SpecificationError
+from tauflow.plain_json import DEEPEST, check_depth
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        DataNotFoundError: there is no such file.
+        SpecificationError: the file is not TOML in UTF-8.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataNotFoundError(f"there is no specification file {file}; check the path.")
+    return parse_toml(file.read_bytes(), str(file))
+
+
+def parse_toml(data: bytes, where: str) -> dict[str, Any]:
+    """Return the content of TOML text; ``where`` names its source in errors."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SpecificationError(
+            f"{where} is not text in UTF-8 ({error}). Save it as UTF-8."
+        ) from error
+    try:
+        content: dict[str, Any] = tomllib.loads(text)
+        check_depth(content)
+    except RecursionError as error:
+        raise SpecificationError(
+            f"{where}: it is nested more deeply than {DEEPEST} levels. Correct it."
+        ) from error
+    except ValueError as error:  # as are those of TOML, and of numbers with thousands of digits
+        raise SpecificationError(
+            f"{where} is not valid TOML: {error}. Correct that line."
+        ) from error
+    return content
+
+
+def with_entries(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with others by name; ``A.b`` is entry b of A, whose other entries stay."""
+    found = dict(values)
+    for name, value in changes.items():
+        outer, _, entry = name.partition(".")
+        before = found.get(outer)
+        kept = before if isinstance(before, Mapping) else {}
+        found[outer] = {**kept, entry: value} if entry else value
+    return found
