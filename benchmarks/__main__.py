@@ -7,7 +7,7 @@ from importlib import import_module
 from .bare import stand_in
 
 COMMANDS = (
-    *("cpu", "ends", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
+    *("cpu", "ends", "freeze", "gpu", "growth", "long", "records", "streaming", "table", "trees"),
     *("defaults", "wide", "zoo", "fixed-points", "deploy", "frozen-kernels", "graphs", "others"),
 )
 
