@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +22,7 @@ def compare(before: Path, after: Path, *, parts: Sequence[str], renamed: Path | 
 
 
 def _differs(part: str, before: Path, after: Path, words: dict[str, str]) -> bool:
-    old, new = (
-        json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
-        for folder in (before, after)
-    )
+    old, new = (_read(folder / f"{part}.json") for folder in (before, after))
     names = {with_new_words(name, words): name for name in old}
     groups = {
         "changed": [n for n in names if n in new and new[n] != old[names[n]]],
@@ -41,6 +39,13 @@ def _differs(part: str, before: Path, after: Path, words: dict[str, str]) -> boo
         if len(lines) > MOST_LINES:
             print(f"... and {len(lines) - MOST_LINES} lines more")
     return any(groups.values())
+
+
+def _read(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        sys.exit(f"freeze: there is no {path}. Write that part, or leave it out with --only.")
+    values: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return values
 
 
 def _print_keys(what: str, keys: list[str]) -> None:

@@ -14,32 +14,6 @@ from typing import Any
 from .digests import import_from_tests
 from .numbers import perturbed
 
-TABLE = """\
-name = "tiny"
-title = "A tiny pendulum"
-source = "Nobody 2020, Table 0"
-loss = "mse"
-metric = "mse"
-seeds = 2
-recipe = { epochs = 2, batch_size = 6 }
-
-[[part]]
-name = ""
-dataset = "pendulum"
-options = { sizes = [12, 6, 6], steps = 5 }
-
-[[row]]
-name = "gru"
-title = "GRU"
-model = { cell = "gru", hidden_size = 3 }
-published = { mean = 0.5, std = 0.1, n = 5 }
-
-[[row]]
-name = "cfc"
-title = "CfC"
-model = { cell = "cfc", hidden_size = 3, backbone_units = 4 }
-published = { mean = 0.1 }
-"""
 LARGE = ("latent-ode-rnn-class", "latent-ode-ode-tagger")
 """Models whose classifiers have 300 units, too many for small files."""
 _COLUMNS = "--csv visits.csv --id patient --time hours --target died"
@@ -57,7 +31,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     os.chdir(sys.argv[1])
-    import_from_tests("conformance", "unit/training")
+    import_from_tests("conformance", "unit/training", "unit/experiments")
     expected: dict[str, torch.Tensor] = {}
     _write_models(expected)
     _write_estimators(expected)
@@ -215,8 +189,10 @@ def command(*words: str) -> str:
 
 
 def _write_table() -> None:
+    from tiny_experiment import TINY
+
     Path("table").mkdir()
-    Path("table", "tiny.toml").write_text(TABLE, encoding="utf-8")
+    Path("table", "tiny.toml").write_text(TINY, encoding="utf-8")
     command("reproduce", "table/tiny.toml", "--results", "table", "--runs", "reproduced")
     shutil.rmtree("reproduced")
     for path in Path("table").iterdir():

@@ -51,22 +51,25 @@ def _said(*words: str) -> str:
 
 
 def _reports() -> Iterator[tuple[str, str]]:
-    """Reports of a table and of all tables, from results that are stored."""
+    """Reports of a table, of all tables and of a run of a table of visits, all of them stored."""
+    from . import old
+
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # what is printed then has no paths of this machine
-        shutil.copytree(OLD / "table", "table")
+        shutil.copytree(OLD, Path(folder, "old"))
+        os.chdir(Path(folder, "old"))  # commands then print no paths but those that they resolve
+        (run,) = Path("trained").rglob("run.json")
         for name, words in {
             "table": ("show", "table/tiny.toml", "--results", "table"),
             "all tables": ("report", "table/tiny.toml", "--results", "table"),
+            "run": ("run", *old.RUN.split(), "--epochs", "2", "--resume"),
+            "finished run": ("show", str(run.parent)),
         }.items():
             yield key("report", name, "printed"), _said(*words).replace(folder, "FOLDER")
-        for path in sorted(Path("table").rglob("*")):
-            if path.is_file() and path.suffix not in (".jsonl", ".toml"):
-                content = path.read_bytes().replace(folder.encode(), b"FOLDER")
-                yield key("report", path.as_posix(), "bytes"), digest(content)
-                if path.suffix in (".html", ".md"):
-                    text = content.decode()
-                    yield key("report", path.as_posix()), re.sub(r"base64,[^\"')]+", "...", text)
+        for path in sorted(Path().rglob("*")):
+            if path.suffix in (".html", ".md"):
+                text = path.read_text(encoding="utf-8").replace(folder, "FOLDER")
+                yield key("report", path.as_posix(), "digest"), digest(text)
+                yield key("report", path.as_posix()), re.sub(r"base64,[^\"')]+", "...", text)
         os.chdir(TESTS)
 
 

@@ -152,7 +152,7 @@ def run(
     """Train a model on a data set, or on a table of your own, and write a report."""
     from functools import partial
 
-    from tauflow.experiments.run.schedule import say_nothing
+    from tauflow.runs.job import say_nothing
     from tauflow.runs.report.page import write_comparison, write_run_report
     from tauflow.runs.task import check_models, run_task
     from tauflow.training.defaults import HIDDEN_SIZE, RECIPE, adapted

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
@@ -26,6 +26,11 @@ from . import results
 from .results import DONE, RunRecord
 
 RECORD_FILE = "record.json"
+Say = Callable[[str], None]
+
+
+def say_nothing(line: str) -> None:
+    """Take a line and do nothing."""
 
 
 @dataclass(frozen=True)

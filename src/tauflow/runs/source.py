@@ -1,7 +1,7 @@
 """The data of a run: a data set of the catalog, a stored folder, or a table in a file."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tauflow.models.specified import ModelSpec, spanning
 from tauflow.training.defaults import for_loss
 from tauflow.training.recipe import Recipe
 
-from .job import Job, Part, load_part
+from .job import Job, Part, Say, load_part, say_nothing
 from .measured import measured_by
 
 
@@ -79,7 +79,7 @@ def read_source(
     data_dir: Path | None = None,
     dataset_options: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = (),
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = say_nothing,
 ) -> Source:
     """Load the data of a task for a model, and choose its metrics; see :func:`run_task`."""
     found = _read(source, spec, data_dir, dataset_options)

@@ -2,7 +2,7 @@
 
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from tauflow.training.recipe import Recipe
 
 from .baselines import baselines
 from .extend import take_over_shorter
-from .job import execute, number_in
+from .job import Say, execute, number_in, say_nothing
 from .results import RunRecord
 from .scored import TestScores, score_test
 from .source import CsvFile, read_source, table_of, told_what_misses
@@ -85,7 +85,7 @@ def run_task(
     device: str | None = None,
     log: Sequence[str] = (),
     callbacks: Sequence[AnyCallback] = (),
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = say_nothing,
 ) -> TaskRun:
     """Train a model on a data set.
 

@@ -24,7 +24,7 @@ from tauflow.training.run import mixed
 
 from .best_file import write_best
 from .cluster import crew_of, words
-from .job import execute
+from .job import Say, execute, say_nothing
 from .journal import (
     DRAW,
     STARTUP,
@@ -136,7 +136,7 @@ def tune(
     runs_dir: Path = Path("runs"),
     data_dir: Path | None = None,
     metrics: Sequence[str] = (),
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = say_nothing,
 ) -> Tuned:
     """Try settings of a model on a task, and return those with the best validation score.
 

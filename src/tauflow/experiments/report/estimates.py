@@ -12,12 +12,12 @@ from tauflow.errors import DataError, TauflowError
 from tauflow.experiments.run.estimate import Estimate, estimate, hash_of, jobs_of
 from tauflow.experiments.run.reproduce import Grid, collect
 from tauflow.experiments.run.rows import job_of
-from tauflow.experiments.run.schedule import Say, say_nothing
 from tauflow.experiments.run.search import search_jobs
 from tauflow.experiments.spec.experiment import READY, Experiment, Row
 from tauflow.lock import locked
 from tauflow.plain_json import read_json
 from tauflow.runs import results
+from tauflow.runs.job import Say, say_nothing
 from tauflow.tensorfile import write_atomically
 
 ESTIMATES_FILE = "estimates.json"

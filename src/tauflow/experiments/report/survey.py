@@ -31,7 +31,6 @@ LIMIT = 2.0
 """Published standard deviations up to which a mean counts as the published one."""
 
 REPORT = "REPORT.md"
-_NONE = "–"
 _LAST_DIGIT = {True: 1e-4, False: 1e-3}
 """A unit of the last digit that tables print, of a fraction in per cent and of other scores."""
 
@@ -87,7 +86,7 @@ class RowSurvey:
         """Our time per epoch, in the middle of all runs, and, if given, the paper's."""
         seconds = [r.seconds_per_epoch for r in self.records if r.seconds_per_epoch is not None]
         if not seconds:
-            return _NONE
+            return metric_text.NONE
         middle = median(seconds)
         ours = duration(middle) if middle >= 10 else f"{middle:.2g} s"
         theirs = self.row.published.minutes_per_epoch
@@ -332,7 +331,7 @@ def _progress(record: RunRecord) -> str:
 
 
 def _loss(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.3g}"
+    return metric_text.NONE if value is None else f"{value:.3g}"
 
 
 def _judge(row: Row, ours: float) -> tuple[float | None, str]:

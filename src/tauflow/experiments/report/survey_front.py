@@ -18,7 +18,6 @@ from .front import Front
 from .survey import AGREES, BETTER, UNFINISHED, WORSE, RowSurvey, Survey, TableSurvey
 
 JUDGEMENTS = (AGREES, BETTER, WORSE, UNFINISHED)
-_NONE = "–"
 _PAPER = re.compile(r"(.*?), (?:arXiv|Tables?|Figures?)\b")
 
 
@@ -80,7 +79,7 @@ def headlines(found: Survey) -> Front:
             count, asked = entry.seeds
             marks = " †" * (entry.few_seeds or entry.few_epochs) + " ‡" * entry.few_settings
             ours = entry.line.ours.split(" (")[0] + marks, f"{count} of {asked}"
-            ours = ours if entry.records else (_NONE, _NONE)
+            ours = ours if entry.records else (metric_text.NONE, metric_text.NONE)
             rows.append(_headline(one.experiment, entry.row, entry.line, ours, entry.judgement))
     for experiment in (one for one in found.unmeasured if one.published):
         for row in map(experiment.row, experiment.headlines):
@@ -101,12 +100,12 @@ def _headline(
     experiment: Experiment,
     row: Row,
     line: table.Line,
-    ours: tuple[str, str] = (_NONE, _NONE),
+    ours: tuple[str, str] = (metric_text.NONE, metric_text.NONE),
     judgement: str = "",
 ) -> tuple[str, ...]:
     published = line.published.split(" (")[0]
     what = experiment.name, row.part.dataset, line.model, metric_text.unit(row.metric)
-    return *what, judgement or _NONE, published, *ours
+    return *what, judgement or metric_text.NONE, published, *ours
 
 
 def by_task(found: Survey) -> Front:
@@ -146,7 +145,7 @@ def _best(task: str, entries: list[tuple[TableSurvey, RowSurvey]]) -> tuple[str,
         metric_text.unit(entry.row.metric),
         score,
         str(len({e.row.title for _, e in entries})),
-        _NONE if size is None else f"{size:,}",
+        metric_text.NONE if size is None else f"{size:,}",
         entry.pace.split(" (")[0],
     )
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from tauflow.data.catalog import DATASETS, available
 from tauflow.errors import DataError
-from tauflow.experiments.run.schedule import Say, say_nothing
 from tauflow.experiments.spec.experiment import Experiment, Row
 from tauflow.plain_json import read_json
 from tauflow.runs.baselines import baselines, of_the_next_unit
-from tauflow.runs.job import load_part
+from tauflow.runs.job import Say, load_part, say_nothing
 from tauflow.runs.report.metric_text import show_number
 from tauflow.tensorfile import write_atomically
 

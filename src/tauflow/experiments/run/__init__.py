@@ -1,1 +1,1 @@
-"""Run what a specification says: jobs, in processes and budgets, and their results."""
+"""Run the rows of a table, in processes and within a budget, and search their settings."""

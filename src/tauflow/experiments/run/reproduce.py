@@ -8,11 +8,11 @@ from tauflow.checks import at_least
 from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import Experiment, Row, Setting
 from tauflow.runs import results
-from tauflow.runs.job import Job, Places
+from tauflow.runs.job import Job, Places, Say, say_nothing
 from tauflow.runs.results import DONE, RunRecord
 
 from .belonging import in_common, is_of, known
-from .schedule import Effort, Outcome, Say, Unfinished, finished, run_jobs, say_nothing
+from .schedule import Effort, Outcome, Unfinished, finished, run_jobs
 from .search import best_setting, check_validation, search_jobs
 
 

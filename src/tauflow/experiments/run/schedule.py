@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from tauflow.plain_text import counted
 from tauflow.runs import results
 from tauflow.runs.attempt import attempt, failure
 from tauflow.runs.cluster import in_cluster
-from tauflow.runs.job import Job, Places, load_part, now
+from tauflow.runs.job import Job, Places, Say, load_part, now, say_nothing
 from tauflow.runs.outlook import Outlook
 from tauflow.runs.results import DONE, FAILED, STOPPED, RunRecord, describe
 from tauflow.runs.timespan import Deadline, roughly
@@ -25,17 +25,12 @@ from tauflow.runs.workers import in_processes
 
 from .watch import watching
 
-Say = Callable[[str], None]
 # Two programs that train into one folder would undo each other's work.
 _ADVICE = (
     "Wait until it ends, or stop it: every finished epoch is kept. To run several models at a "
     "time, give one 'tauflow reproduce' with --jobs; for something else, choose another folder "
     "with --runs."
 )
-
-
-def say_nothing(line: str) -> None:
-    """Take a line and do nothing."""
 
 
 @dataclass(frozen=True)

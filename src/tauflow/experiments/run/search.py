@@ -20,11 +20,11 @@ from tauflow.experiments.run.rows import job_of
 from tauflow.experiments.spec.experiment import Experiment, Row, Setting
 from tauflow.experiments.spec.grid import Grids, Settings, impossible, read_settings
 from tauflow.models.specified import build_model
-from tauflow.runs.job import Job, Places, load_part
+from tauflow.runs.job import Job, Places, Say, load_part, say_nothing
 from tauflow.runs.results import DONE, RunRecord
 from tauflow.training.metrics import METRICS
 
-from .schedule import Effort, Outcome, Say, finished, run_jobs, say_nothing
+from .schedule import Effort, Outcome, finished, run_jobs
 
 
 class Tried(NamedTuple):

@@ -4,9 +4,8 @@ FRACTIONS = frozenset(
     {"accuracy", "binary_accuracy", "balanced_accuracy", "binary_balanced_accuracy"}
 )
 """Metrics that are shown in per cent."""
-
-
 NONE = "–"
+"""Text of a number that is missing."""
 
 
 def show_number(value: float | None, metric: str) -> str:
