@@ -13,7 +13,7 @@ from .pictures import Picture
 
 STUDY = "report.html"
 _SHOWN = 10
-"""How many of the best trials are told."""
+"""Number of best trials shown."""
 
 
 def write_study(found: Tuned) -> Path:
