@@ -18,6 +18,7 @@ RECIPES = [
     for page in sorted((ROOT / "docs" / "adding").glob("*.md"))
 ]
 COPIED = ("src", "tests", "docs", "pyproject.toml", "Makefile")
+COMPILED = "src/tauflow/kernels/cpu/__pycache__/tauflow-kernels"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -37,6 +38,9 @@ def scratch(tmp_path_factory):
         if name.parts[0] in COPIED and name.parts[:2] != ("docs", "gallery"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
+    if (ROOT / COMPILED).is_dir():  # an entry is named by its sources, so none is out of date
+        unfinished = shutil.ignore_patterns(".*")
+        shutil.copytree(ROOT / COMPILED, folder / COMPILED, ignore=unfinished)
     own = {
         "PYTHONPATH": str(folder / "src"),
         "TAUFLOW_CACHE": str(folder),
