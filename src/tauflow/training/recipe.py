@@ -355,6 +355,9 @@ class Recipe:
         return {key: _listed(value) for key, value in asdict(self).items()}
 
 
+_SETTINGS = tuple(one.name for one in fields(Recipe))
+
+
 def check_setting(name: str, error: type[TauflowError], where: str = "") -> None:
     """Raise ``error`` if no field of a recipe has this name.
 
@@ -363,10 +366,10 @@ def check_setting(name: str, error: type[TauflowError], where: str = "") -> None
         error: its type.
         where: what the message begins with, such as ``"my.toml: "``.
     """
-    known = [one.name for one in fields(Recipe)]
-    if name not in known:
-        near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, known)
-        raise error(f"{where}a recipe has no option {name!r}.{near} Known: {', '.join(known)}.")
+    if name not in _SETTINGS:
+        near = " Did you mean 'lr'?" if name == "learning_rate" else nearest(name, _SETTINGS)
+        known = ", ".join(_SETTINGS)
+        raise error(f"{where}a recipe has no option {name!r}.{near} Known: {known}.")
 
 
 def _listed(value: Any) -> Any:
