@@ -3,6 +3,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is for other times; mark the tests that run with annotated calls checked."""
-    sets = Counter(_function(item) for item in items)
+    sets = Counter(map(_function, items))
     picked = config.getoption("keyword") or any("::" in argument for argument in config.args)
     if config.getoption("--quick"):
         _keep(config, items, lambda item: 16, without=("slow", "thorough"))
@@ -57,9 +58,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if missing := [str(room) for room in rooms if not room.is_dir()]:
         raise pytest.UsageError(f"no folder {', '.join(missing)}; correct the Makefile")
     for item in items:
-        inside = any(item.path.is_relative_to(room) for room in rooms)
-        if inside and item.get_closest_marker("untyped") is None:
+        if _is_inside(item.path, *rooms) and item.get_closest_marker("untyped") is None:
             item.add_marker("typed")
+
+
+@cache
+def _is_inside(path: Path, *folders: Path) -> bool:
+    return any(map(path.is_relative_to, folders))
 
 
 def _function(item: pytest.Item) -> str:
@@ -71,8 +76,7 @@ def _sampling(item: pytest.Item, sets: int) -> int:
     """Return n, of a test of whose sets of parameters one in n is enough for everyday use."""
     if marker := item.get_closest_marker("sampled"):
         return marker.args[0]
-    inside = any(item.path.is_relative_to(room) for room in MATRICES)
-    return ONE_IN if inside and sets > MANY else 1
+    return ONE_IN if sets > MANY and _is_inside(item.path, *MATRICES) else 1
 
 
 def _keep(
